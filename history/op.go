@@ -1,0 +1,91 @@
+package history
+
+import "math"
+
+// Never is the return time of an operation whose outcome is unknown: it may
+// take effect at any later time, or not at all.
+const Never = math.MaxInt64 / 4
+
+// Kind is the kind of an operation, Event.F in one byte.
+type Kind uint8
+
+const (
+	KindOther Kind = iota
+	KindAcquire
+	KindRenew
+	KindRelease
+	KindCheck
+	KindWrite
+	KindRead
+	KindCAS    // imported register histories only
+	KindAppend // imported kv and list histories only
+	KindAdd    // counters and sets
+)
+
+// Outcome is how an operation came out.
+type Outcome uint8
+
+const (
+	Unknown Outcome = iota // info, or never completed
+	Done                   // ok
+	Failed                 // fail
+)
+
+// Op is an operation: an invocation paired with its completion. Times are
+// those of the events; the interval [Call, Ret] is closed. It is kept small
+// (56 bytes), since the checkers are bound by memory bandwidth.
+type Op struct {
+	Call, Ret int64 // Ret is Never if the outcome is unknown
+	Token     int64 // if HasToken
+	Process   int32 // index into History.Processes
+	Key       int32 // index into History.Keys
+	Index     int32 // Index of the invocation
+	RetIndex  int32 // Index of the completion, -1 if there is none
+	Value     int32 // index into History.Values, -1 if there is none
+	Term      int32 // index into History.Terms: what the grant promised; 0 is "nothing stated"
+	Kind      Kind
+	Outcome   Outcome
+	HasToken  bool
+}
+
+// Term is what a grant or a renewal promised.
+type Term struct {
+	TTL   int64 // lease in nanoseconds, 0 for none
+	Until int64 // the client's own deadline, 0 for none
+}
+
+// Applied is one request that the protected resource applied or rejected.
+type Applied struct {
+	Time     int64
+	Token    int64
+	Client   int32 // index into History.Processes
+	Key      int32
+	Op       int32 // Index of the client's invocation, -1 if not stated
+	Index    int32 // Index of the event
+	Value    int32
+	Kind     Kind // KindWrite, KindRead, ...
+	Accepted bool
+	HasToken bool
+}
+
+// Notice is a loss notice delivered to a client.
+type Notice struct {
+	Time    int64
+	Process int32
+	Key     int32
+	Index   int32
+}
+
+// History is a whole history, decoded for checking.
+type History struct {
+	Ops       []Op      // ordered by Call
+	Applied   []Applied // in the order in which the resource applied them
+	Notices   []Notice
+	Other     []Event  // header, faults and remarks, whole
+	Processes []string // names of processes
+	Keys      []string // names of keys
+	Values    []string // JSON texts of values
+	Terms     []Term   // Terms[0] is the zero Term
+	Events    int64    // number of events read
+	Truncated bool     // the last line was cut off and left out
+}

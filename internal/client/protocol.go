@@ -1,0 +1,82 @@
+// Package client is the protocol between the harness and lock clients, both
+// ends of it. Every client is a process of its own, so that it can be frozen
+// for real, that reads requests on its standard input and answers on its
+// standard output, one JSON object a line. docs/client-protocol.md is the
+// specification.
+package client
+
+import (
+	"encoding/json"
+
+	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/history"
+)
+
+// Version is the version of the protocol.
+const Version = 1
+
+// Request is what the harness asks of a client. Requests are answered in
+// order; the harness may write one while an earlier one is unanswered only
+// when the client is frozen.
+type Request struct {
+	ID int64 `json:"id"`
+	// F is "open", "acquire", "renew", "release", "check", "write", "read" or "close".
+	F string `json:"f"`
+
+	// of open
+	Protocol int                 `json:"protocol,omitempty"`
+	Process  string              `json:"process,omitempty"`
+	Servers  []backends.Endpoint `json:"servers,omitempty"`
+	TTL      int64               `json:"ttl_ms,omitempty"` // lease to ask for
+	// ResourceDSN is the resource's database when it is in Postgres.
+	ResourceDSN string `json:"resource_dsn,omitempty"`
+
+	// of all others
+	Key string `json:"key,omitempty"`
+	// Wait is, of an acquire, how long to wait for the lock; 0 is a single try.
+	Wait int64 `json:"wait_ms,omitempty"`
+	// URL is, of a write or read, where to POST (write) or GET (read) it: the
+	// client adds "&token=N" if its grant has a token, and answers ok for
+	// status 200, fail for 409 (with the body as error), else info. A read's
+	// value is the body.
+	URL   string `json:"url,omitempty"`
+	Value string `json:"value,omitempty"`
+	// Op is the index of the invocation in the history.
+	Op int64 `json:"op,omitempty"`
+}
+
+// Response answers the request with the same ID; or, with F "lost" and no ID,
+// it is a loss notice.
+type Response struct {
+	ID   int64        `json:"id,omitempty"`
+	Type history.Type `json:"type,omitempty"` // ok, fail, info
+
+	// of open
+	Protocol     int      `json:"protocol,omitempty"`
+	Name         string   `json:"name,omitempty"`         // of the client: "redis", "my-lock"
+	Version      string   `json:"version,omitempty"`      // of the client
+	Capabilities []string `json:"capabilities,omitempty"` // see Capability constants
+
+	// of acquire and renew
+	Token *int64 `json:"token,omitempty"`
+	TTL   int64  `json:"lease_ms,omitempty"` // lease promised, from the invocation on
+	Valid int64  `json:"valid_ms,omitempty"` // how much longer the client will believe that it holds
+
+	// of check and read
+	Value json.RawMessage `json:"value,omitempty"`
+
+	F     string `json:"f,omitempty"`   // "lost"
+	Key   string `json:"key,omitempty"` // of a loss notice
+	Error string `json:"error,omitempty"`
+}
+
+// Capabilities that a client may state when it is opened.
+const (
+	CanToken    = "token"    // grants carry fencing tokens
+	CanRenew    = "renew"    // answers renew
+	CanCheck    = "check"    // answers check
+	CanNotify   = "lost"     // sends loss notices
+	CanWait     = "wait"     // acquire waits for wait_ms; without it the harness tries again
+	CanDeadline = "deadline" // stops to believe after valid_ms
+	CanLease    = "lease"    // grants end by themselves
+)

@@ -1,0 +1,81 @@
+// Package nemesis injects faults: one file a fault. A fault proves that it
+// took effect; a run whose fault did not is inconclusive, never a pass.
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Target is something that a fault can act on: a client or a server. What can
+// be done to it it shows by implementing further interfaces, such as Processes.
+type Target interface {
+	Name() string // as in the history: "A", "etcd-1"
+}
+
+// Processes is a Target made of operating system processes.
+type Processes interface {
+	// PIDs returns the processes that are running now, children included.
+	PIDs() ([]int, error)
+}
+
+// Fault is a fault of one kind, in effect on its targets between Inject and
+// Heal. Its methods are not called concurrently.
+type Fault interface {
+	// Inject brings the fault into effect on the targets and returns once it
+	// is in effect, with the proof. An error says that it is not (fully); Heal
+	// must then be called all the same.
+	Inject(ctx context.Context, targets []Target) (Proof, error)
+	// Heal ends the fault on all targets and returns once it has ended. It
+	// may be called at any time, also repeatedly and without Inject.
+	Heal(ctx context.Context) (Proof, error)
+}
+
+// Proof is what was observed that shows that a fault is in effect, or over.
+type Proof string
+
+// Kind is a kind of fault as registered under the name that users type.
+type Kind struct {
+	Name    string // "pause"
+	Summary string // one line
+	// Available returns nil if the fault can be injected on this machine,
+	// else an error that says what is missing. Nil means always.
+	Available func() error
+	// New makes a fault. Params are the scenario's, already checked to be
+	// among Params.
+	New func(params map[string]string) (Fault, error)
+	// Params names the parameters with a line of explanation each.
+	Params map[string]string
+}
+
+var registry = map[string]Kind{}
+
+// Register adds a kind of fault. It is called from init functions, and panics
+// if the name is taken, since that is a mistake in the program.
+func Register(k Kind) {
+	if _, taken := registry[k.Name]; taken {
+		panic("fault " + k.Name + " is registered twice")
+	}
+	registry[k.Name] = k
+}
+
+// Names returns the names of all kinds of faults, sorted.
+func Names() []string {
+	names := make([]string, 0, len(registry))
+	for n := range registry {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Find returns the kind of fault registered under name.
+func Find(name string) (Kind, error) {
+	k, ok := registry[name]
+	if !ok {
+		return Kind{}, fmt.Errorf("unknown fault %q: there are %s", name, strings.Join(Names(), ", "))
+	}
+	return k, nil
+}
