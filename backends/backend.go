@@ -31,6 +31,9 @@ type Backend struct {
 	Leased bool
 	// Tokens says that grants carry fencing tokens.
 	Tokens bool
+	// Test says that the backend is for tests of lockcheck itself: it is left
+	// out when all backends are asked for.
+	Test bool
 	// Resource names the resource that is used when the user names none;
 	// "" means "unfenced".
 	Resource string
@@ -145,6 +148,9 @@ var (
 	ErrNotHeld = errors.New("lock is not held")
 	// ErrRejected says that the resource refused a write because of its token.
 	ErrRejected = errors.New("rejected by the resource: stale token")
+	// ErrPending says that a write is part of a transaction that the release
+	// commits: until then its outcome is unknown.
+	ErrPending = errors.New("takes effect when the release commits")
 )
 
 type failed struct{ error }

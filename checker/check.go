@@ -1,6 +1,176 @@
 package checker
 
-import "github.com/lockcheck/lockcheck/history"
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 
-// Check judges a history.
-func Check(h *history.History, o Options) *Report { return &Report{Operations: len(h.Ops)} }
+	"github.com/lockcheck/lockcheck/history"
+)
+
+// Check judges a history. It never fails: a history that could be read can
+// always be judged, if only as unknown. The history must not change meanwhile;
+// Check may be called concurrently.
+func Check(h *history.History, o Options) *Report {
+	cs := &claims{h: h, o: o, keys: make([]key, len(h.Keys))}
+	r := &Report{Operations: len(h.Ops), Assumptions: assumptions(h)}
+	var js []judged
+	if g, clear := cs.look(); clear && g.contended {
+		for i := range cs.keys {
+			cs.keys[i].id = int32(i)
+		}
+		r.Properties = cs.report(g)
+		r.Grants = g.grants
+		if !o.NoSecondOpinion {
+			cs, js = cs.sample()
+		}
+	} else {
+		cs = extract(h, o)
+		js = cs.judge()
+		r.Properties = cs.verdicts(js)
+		r.Findings = cs.findings(js)
+		r.Grants = cs.grants
+	}
+	if !o.NoSecondOpinion {
+		for i := range r.Properties {
+			cs.second(&r.Properties[i], js)
+		}
+	}
+	state := slices.IndexFunc(r.Properties, func(p Property) bool { return p.Name == Release })
+	r.Properties = slices.Insert(r.Properties, state, checkState(h, o))
+	return r
+}
+
+// verdicts are those on the lock, in the order of a report.
+func (cs *claims) verdicts(js []judged) []Property {
+	return []Property{cs.mutex(js), cs.lease(js), cs.token(js), cs.fence(js), cs.release(js), cs.liveness(js)}
+}
+
+// judged is what is known of one lock.
+type judged struct {
+	low     *bounds
+	beliefs overlaps
+	lease   leaseResult
+	promise *overlaps // what exclusion is judged on: the lease's overlaps, or the beliefs' without leases
+	tokens  tokenResult
+	sound   bool // tokens can be used for order
+	// exclusive says that tokens were judged in the order of holds too.
+	exclusive bool
+	fence     fenceResult
+	release   releaseResult
+	liveness  livenessResult
+
+	observed, observedJudged int
+	observedPair             [2]int32
+}
+
+// judge decides everything about each lock, several at a time.
+func (cs *claims) judge() []judged {
+	js := make([]judged, len(cs.keys))
+	applied := make([][]int32, len(cs.keys))
+	for i := range cs.h.Applied {
+		k := cs.h.Applied[i].Key
+		applied[k] = append(applied[k], int32(i))
+	}
+	writes := make([][]int32, len(cs.keys))
+	if len(cs.h.Applied) == 0 {
+		for i := range cs.h.Ops {
+			if op := &cs.h.Ops[i]; op.Kind == history.KindWrite && op.Outcome == history.Done && op.HasToken {
+				writes[op.Key] = append(writes[op.Key], int32(i))
+			}
+		}
+	}
+	bound, bounded := cs.bound()
+	each(len(js), func(i int) {
+		k, j := &cs.keys[i], &js[i]
+		j.low = k.earliest()
+		j.beliefs = cs.beliefs(k)
+		j.promise = &j.beliefs
+		// The order of confirmations decides first; what it decides tokens
+		// for, and tokens may then decide more.
+		if k.leases {
+			j.lease = k.promises(j.low)
+			if j.lease.undecided {
+				cs.settle(k, j)
+			}
+			j.promise = &j.lease.overlaps
+		}
+		j.exclusive = j.promise.count == 0 && !j.lease.undecided && (k.leases || k.allBelieved())
+		j.tokens = k.risingTokens(j.low, j.exclusive)
+		j.sound = j.tokens.count == 0
+		j.fence = cs.fencing(k, j.low, applied[i], j.sound, j.exclusive)
+		j.observed, j.observedJudged, j.observedPair = cs.observed(writes[i])
+		x := j.lease.x
+		if x == nil {
+			x = make([]int64, len(k.holds))
+			for n := range k.holds {
+				x[n] = k.holds[n].a
+			}
+		}
+		j.release = cs.releases(k, j.promise, x)
+		if bounded {
+			j.liveness = cs.waits(k, bound)
+		}
+	})
+	return js
+}
+
+// allBelieved says whether every grant was confirmed before its client's own
+// deadline: one that was not says nothing about when it stood.
+func (k *key) allBelieved() bool {
+	return !slices.ContainsFunc(k.holds, func(h hold) bool { return !h.believed() })
+}
+
+// each calls f for 0 to n-1, on all processors.
+func each(n int, f func(int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	if workers <= 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// bound is how long a lock that nobody holds may be unobtainable.
+func (cs *claims) bound() (int64, bool) {
+	if cs.h.Timeless {
+		return 0, false
+	}
+	if cs.o.Bound > 0 {
+		return int64(cs.o.Bound), true
+	}
+	ttl := cs.o.TTL
+	for i := range cs.h.Terms {
+		ttl = max(ttl, cs.h.Terms[i].TTL)
+	}
+	if ttl == 0 {
+		return 0, false
+	}
+	return ttl + cs.o.grace(), true
+}
+
+// assumptions are what the history breaks of what checking assumes.
+func assumptions(h *history.History) []Finding {
+	var fs []Finding
+	for _, a := range h.Assumptions {
+		fs = append(fs, Finding{Code: string(a.Code), Why: fmt.Sprintf("line %d: %s", a.Line, a.Why), Events: []int64{a.Index}})
+	}
+	return fs
+}

@@ -1,11 +1,12 @@
 // Package checker decides which promises of a lock a history keeps and which
 // it breaks. It knows nothing of servers or of how the history came about.
+//
+// docs/verdicts.md says what each property means, how outcomes that are
+// unknown are read, and why.
 package checker
 
 import (
 	"time"
-
-	"github.com/lockcheck/lockcheck/history"
 )
 
 // Verdict is what is known about a property of one history.
@@ -54,6 +55,10 @@ type Property struct {
 	Verdict    Verdict `json:"verdict"`
 	Why        string  `json:"why"`                  // one plain sentence with times
 	Convention string  `json:"convention,omitempty"` // how unknown outcomes were read, e.g. "mutex/1"; see docs/verdicts.md
+	// FollowsFrom names the property whose violation is the cause of all of
+	// this one's: where a service breaks its lease, two clients believe that
+	// they hold, so that mutex follows from lease.
+	FollowsFrom string `json:"follows_from,omitempty"`
 	// Count is the number of violations; the rest describes them together.
 	Count   int           `json:"count,omitempty"`
 	Overlap time.Duration `json:"overlap_ns,omitempty"` // total time during which two held
@@ -77,40 +82,42 @@ type Hold struct {
 	Acquire int64  `json:"acquire"` // index of the acquire's invocation
 	From    int64  `json:"from_ns"` // acquire returned
 	To      int64  `json:"to_ns"`   // the claim's end; history.Never if open
-	End     string `json:"end"`     // why it ended: "release", "loss notice", "deadline", "end of history"
+	End     string `json:"end"`     // why it ended: "release", "loss notice", "deadline", "end of history", ...
 	// Expiry is the earliest time at which the lease could end, 0 without a lease.
 	Expiry int64 `json:"expiry_ns,omitempty"`
 }
 
+// What porcupine's answer means beside the exact one.
+const (
+	Agrees     = "agrees"
+	Disagrees  = "disagrees"   // one of the two is wrong: the verdict cannot be relied on
+	NotDecided = "not decided" // within its budget; the exact verdict stands
+)
+
 // Opinion is what porcupine said of the same property.
 type Opinion struct {
-	Outcome string `json:"outcome"` // "agrees", "disagrees", "not decided"
+	Outcome string `json:"outcome"` // Agrees, Disagrees or NotDecided
 	Detail  string `json:"detail,omitempty"`
 }
 
+// Codes of findings.
+const (
+	Late     = "late"          // a claim outlived its lease and the grace, with no notice
+	Ghost    = "ghost"         // the server granted, the caller was told otherwise or nothing
+	Stuck    = "stuck"         // not obtainable for longer than the bound, with no live claimant
+	False    = "false answer"  // an answer contradicts what the service did
+	Lost     = "lost"          // a client lost the lock before it released it
+	Again    = "granted again" // to a client that held, without a release
+	Rejected = "rejected"      // the resource rejected a write though no newer one had been accepted
+	Workload = "workload"      // work outside of a claim: the workload's fault, not the lock's
+)
+
 // Finding is a fact worth knowing.
 type Finding struct {
-	Code   string  `json:"code"` // "late", "ghost", "stuck", "false answer", "workload", ...
+	Code   string  `json:"code"`
 	Why    string  `json:"why"`
 	Events []int64 `json:"events,omitempty"`
+	// Count is how many facts of this code there are, where only the first
+	// ones are listed; 0 for 1.
+	Count int `json:"count,omitempty"`
 }
-
-// Options say what the history is held against.
-type Options struct {
-	// Model is the kind of lock or object: "mutex" (the default), see Models.
-	Model string
-	// TTL is the lease in nanoseconds for grants that state none; 0 for none.
-	TTL int64
-	// Drift is the part of a lease, in [0, 1), that clock drift may take.
-	Drift float64
-	// Grace is added to a lease before a claim counts as late.
-	Grace time.Duration
-	// Timeout bounds porcupine's second opinion; 0 means 10 s.
-	Timeout time.Duration
-	// NoSecondOpinion leaves porcupine out.
-	NoSecondOpinion bool
-}
-
-// check is the signature that Check has: it never fails, since a history that
-// was read can always be judged, if only as unknown.
-var _ func(*history.History, Options) *Report = Check

@@ -7,10 +7,7 @@
 // that a run which was killed can still be checked.
 package history
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // Type says which end of an operation an event is, and how it came out.
 type Type string
@@ -33,13 +30,14 @@ const (
 	Read    = "read"
 	Lost    = "lost" // loss notice delivered to the client: an info event, no invocation
 	Run     = "run"  // the header: the first event, describing the run
+	Heal    = "heal" // of the nemesis, an info event: the healing of the fault named in Value begins
 	Skip    = "skip" // a step that the harness left out, with the reason in Error
 )
 
 // Processes that are not lock clients.
 const (
 	Harness  = "harness"  // the harness itself: header and remarks
-	Nemesis  = "nemesis"  // faults: invoke when injection starts, ok with the proof in Value, info on healing
+	Nemesis  = "nemesis"  // faults: invoke when injection starts, ok with the proof in Value, info when it is over
 	Resource = "resource" // what the protected resource applied, in the order in which it applied it
 )
 
@@ -79,9 +77,6 @@ type Event struct {
 
 // String returns the event as a line of history, for messages.
 func (e Event) String() string {
-	b, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Sprintf("event %d (%v)", e.Index, err)
-	}
-	return string(b)
+	line, _ := appendEvent(nil, &e) // a value that is not JSON is left out
+	return string(line[:len(line)-1])
 }

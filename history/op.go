@@ -43,6 +43,7 @@ type Op struct {
 	RetIndex  int32 // Index of the completion, -1 if there is none
 	Value     int32 // index into History.Values, -1 if there is none
 	Term      int32 // index into History.Terms: what the grant promised; 0 is "nothing stated"
+	Error     int32 // index into History.Errors: why it failed or is unknown; 0 is "nothing stated"
 	Kind      Kind
 	Outcome   Outcome
 	HasToken  bool
@@ -58,7 +59,7 @@ type Term struct {
 type Applied struct {
 	Time     int64
 	Token    int64
-	Client   int32 // index into History.Processes
+	Client   int32 // index into History.Processes; the name "" if not stated
 	Key      int32
 	Op       int32 // Index of the client's invocation, -1 if not stated
 	Index    int32 // Index of the event
@@ -77,15 +78,31 @@ type Notice struct {
 }
 
 // History is a whole history, decoded for checking.
+//
+// Whatever the input stated, the times of its events rise strictly in the
+// order of its lines, so every Ret is after its Call, no two stamps are equal
+// and none is negative. Where the input said otherwise, Assumptions tells.
 type History struct {
 	Ops       []Op      // ordered by Call
 	Applied   []Applied // in the order in which the resource applied them
 	Notices   []Notice
 	Other     []Event  // header, faults and remarks, whole
 	Processes []string // names of processes
-	Keys      []string // names of keys
-	Values    []string // JSON texts of values
-	Terms     []Term   // Terms[0] is the zero Term
+	Keys      []string // names of keys; "" where the input names no key
+	Values    []string // JSON texts of values, without white space between tokens
+	Errors    []string // Errors[0] is ""
+	Terms     []Term   // Terms[0] is the zero Term; entries may repeat
 	Events    int64    // number of events read
-	Truncated bool     // the last line was cut off and left out
+	Truncated bool     // the input ends in the middle of an event, which was left out
+
+	// Format is the format in which the history was written.
+	Format Format
+	// Timeless says that no event stated a time. Times are then the ordinal
+	// numbers of events: their order is meaningful, durations are not.
+	Timeless bool
+	// Assumptions are findings about the history itself: it could be read,
+	// but what checking relies on is broken. Of each code the first
+	// MaxAssumptions are listed, in the order of lines; Broken counts all.
+	Assumptions []Assumption
+	Broken      map[Code]int64 // nil if there are none
 }

@@ -1,10 +1,8 @@
 package history
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -14,24 +12,28 @@ import (
 // run that takes timestamps. It is safe for concurrent use.
 //
 // Events reach the operating system within a millisecond of being recorded, so
-// what a killed harness recorded until then survives it.
+// what a killed harness recorded until then survives it. They are written by
+// a goroutine of the recorder: a slow disk does not hold up the run, unless it
+// falls behind by maxPending bytes.
 type Recorder struct {
 	start time.Time
+	file  io.WriteCloser
 
-	mu     sync.Mutex
-	events int64
-	last   int64
-	buf    *bufio.Writer
-	enc    *json.Encoder
-	err    error
-	closed bool
-	watch  []func(Event)
+	mu      sync.Mutex
+	wake    *sync.Cond // pending has grown, or closed was set: for the writer
+	room    *sync.Cond // pending was taken: for Record
+	events  int64
+	last    int64
+	pending []byte // lines to be written
+	err     error  // of the file
+	invalid error  // first value that was not JSON
+	closed  bool
+	watch   []func(Event)
 
-	dirty   chan struct{} // capacity 1: something is in buf
-	done    chan struct{} // closed by Close
-	flushed chan struct{} // closed when the flusher has ended
-	file    *os.File
+	written chan struct{} // closed when the writer has ended
 }
+
+const maxPending = 4 << 20
 
 // Create starts a history in a new file at path; time 0 is now. The caller
 // closes the recorder.
@@ -40,34 +42,44 @@ func Create(path string) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create history: %w", err)
 	}
+	return newRecorder(f), nil
+}
+
+func newRecorder(f io.WriteCloser) *Recorder {
 	r := &Recorder{
 		start:   time.Now(),
 		last:    -1,
-		buf:     bufio.NewWriterSize(f, 1<<16),
-		dirty:   make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		flushed: make(chan struct{}),
 		file:    f,
+		written: make(chan struct{}),
 	}
-	r.enc = json.NewEncoder(r.buf)
-	r.enc.SetEscapeHTML(false)
-	go r.flush()
-	return r, nil
+	r.wake, r.room = sync.NewCond(&r.mu), sync.NewCond(&r.mu)
+	go r.write()
+	return r
 }
 
-// flush empties the buffer whenever something was put into it: many events
-// share a system call when they come fast, a single one is not kept waiting.
-func (r *Recorder) flush() {
-	defer close(r.flushed)
+// write empties pending whenever something was put into it: many events share
+// a system call when they come fast, a single one is not kept waiting.
+func (r *Recorder) write() {
+	defer close(r.written)
+	var buf []byte
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for {
-		select {
-		case <-r.dirty:
-		case <-r.done:
-			return
+		for len(r.pending) == 0 {
+			if r.closed {
+				return
+			}
+			r.wake.Wait()
 		}
-		r.mu.Lock()
-		r.keep(r.buf.Flush())
+		buf, r.pending = r.pending, buf[:0]
+		r.room.Broadcast()
+		if r.err != nil {
+			continue // what follows a gap would look whole
+		}
 		r.mu.Unlock()
+		_, err := r.file.Write(buf)
+		r.mu.Lock()
+		r.keep(err)
 	}
 }
 
@@ -75,6 +87,14 @@ func (r *Recorder) keep(err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
+}
+
+// firstErr returns the error to tell; r.mu is held.
+func (r *Recorder) firstErr() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.invalid
 }
 
 // Watch calls f for every event recorded from now on, in order, from within
@@ -86,11 +106,16 @@ func (r *Recorder) Watch(f func(Event)) {
 }
 
 // Record stamps e with the next index and the present time, writes it, and
-// returns it as written. A failure to write is kept for Err and Close: the run
-// goes on, and its end says that the history is incomplete.
+// returns it as written. A failure to write is kept for Err and Close, and
+// nothing is written after it: the run goes on, and its end says that the
+// history is incomplete. So is a value that is not JSON, but there only the
+// value is left out.
 func (r *Recorder) Record(e Event) Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for len(r.pending) > maxPending {
+		r.room.Wait()
+	}
 	e.Index = r.events
 	e.Time = max(int64(time.Since(r.start)), r.last+1)
 	if r.closed {
@@ -98,13 +123,20 @@ func (r *Recorder) Record(e Event) Event {
 	}
 	r.events++
 	r.last = e.Time
-	r.keep(r.enc.Encode(e))
+	before := len(r.pending)
+	var err error
+	r.pending, err = appendEvent(r.pending, &e)
+	if err != nil {
+		e.Value = nil
+		if r.invalid == nil {
+			r.invalid = err
+		}
+	}
 	for _, f := range r.watch {
 		f(e)
 	}
-	select {
-	case r.dirty <- struct{}{}:
-	default:
+	if before == 0 {
+		r.wake.Signal()
 	}
 	return e
 }
@@ -123,30 +155,26 @@ func (r *Recorder) Len() int64 {
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.err
+	return r.firstErr()
 }
 
-// Close writes what is buffered and closes the file. It returns the first
-// error met since Create. Events recorded after Close are dropped.
+// Close writes what is pending and closes the file. It returns the first error
+// met since Create, also when called again. Events recorded after Close are
+// dropped.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return r.err
-	}
+	first := !r.closed
 	r.closed = true
-	r.keep(r.buf.Flush())
-	r.keep(r.file.Close())
-	err := r.err
+	r.wake.Signal()
 	r.mu.Unlock()
-	close(r.done)
-	<-r.flushed
-	if err != nil {
+	<-r.written
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if first {
+		r.keep(r.file.Close())
+	}
+	if err := r.firstErr(); err != nil {
 		return fmt.Errorf("history is incomplete: %w", err)
 	}
 	return nil
 }
-
-// ErrTruncated says that a history ends in the middle of a line, as it does
-// when the harness was killed while it wrote.
-var ErrTruncated = errors.New("last line is cut off")

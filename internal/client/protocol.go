@@ -15,9 +15,9 @@ import (
 // Version is the version of the protocol.
 const Version = 1
 
-// Request is what the harness asks of a client. Requests are answered in
-// order; the harness may write one while an earlier one is unanswered only
-// when the client is frozen.
+// Request is what the harness asks of a client. A client has at most one
+// operation open at a time: the next request is written after the answer to the
+// last one was read. Only close may come at any time.
 type Request struct {
 	ID int64 `json:"id"`
 	// F is "open", "acquire", "renew", "release", "check", "write", "read" or "close".
@@ -36,12 +36,12 @@ type Request struct {
 	// Wait is, of an acquire, how long to wait for the lock; 0 is a single try.
 	Wait int64 `json:"wait_ms,omitempty"`
 	// URL is, of a write or read, where to POST (write) or GET (read) it: the
-	// client adds "&token=N" if its grant has a token, and answers ok for
-	// status 200, fail for 409 (with the body as error), else info. A read's
-	// value is the body.
+	// client adds "&token=N" to a write if its grant has a token, and answers ok
+	// for status 200, fail for 409 (with the body as error), else info. A read's
+	// value is the body. Invoke adds "&op=N" to what the resource made.
 	URL   string `json:"url,omitempty"`
 	Value string `json:"value,omitempty"`
-	// Op is the index of the invocation in the history.
+	// Op is the index of the invocation in the history. Invoke sets it.
 	Op int64 `json:"op,omitempty"`
 }
 
@@ -57,10 +57,13 @@ type Response struct {
 	Version      string   `json:"version,omitempty"`      // of the client
 	Capabilities []string `json:"capabilities,omitempty"` // see Capability constants
 
-	// of acquire and renew
+	// of acquire and renew, and the token of a write
 	Token *int64 `json:"token,omitempty"`
-	TTL   int64  `json:"lease_ms,omitempty"` // lease promised, from the invocation on
-	Valid int64  `json:"valid_ms,omitempty"` // how much longer the client will believe that it holds
+	// TTL and Valid are counted from the moment at which the client read the
+	// request, so that an answer which is late shortens them: an acquire that
+	// waited 300 ms and then was granted a lease of 1 s may answer 1300.
+	TTL   int64 `json:"lease_ms,omitempty"` // lease promised
+	Valid int64 `json:"valid_ms,omitempty"` // until the client stops to believe that it holds
 
 	// of check and read
 	Value json.RawMessage `json:"value,omitempty"`

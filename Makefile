@@ -1,0 +1,56 @@
+# Everything that is done to this project, by name. `make help` lists it.
+
+GO          ?= go
+BIN         := bin/lockcheck
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+TTL         ?= 1s
+
+.DEFAULT_GOAL := help
+.PHONY: help build run servers test unit lint cross fuzz bench fmt clean
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/lockcheck
+	$(GO) build -trimpath -o $(BIN) ./cmd/lockcheck
+
+run: servers build ## reproduce the GC-pause double holder on every backend, unfenced and fenced
+	$(BIN) verify gc-pause --resource unfenced,fenced --ttl $(TTL)
+
+servers: ## install the servers that are missing, where the system lets us
+	@scripts/install-servers
+
+test: servers lint cross unit ## all that CI runs: lint, builds for all platforms, tests with the race detector
+
+unit: ## tests alone
+	$(GO) test -race -timeout 15m ./...
+
+lint: ## vet, staticcheck and gofmt
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@test -z "$$(gofmt -l .)" || { gofmt -l . ; echo "these files are not formatted: run make fmt"; exit 1; }
+
+cross: ## build for all platforms
+	@for p in $(PLATFORMS); do \
+		echo "build for $$p"; \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -o /dev/null ./cmd/lockcheck || exit 1; \
+	done
+
+FUZZTIME ?= 30s
+fuzz: ## run every fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "$$pkg $$f"; \
+			$(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+bench: ## benchmarks, as ratios against a rival in the same run
+	$(GO) test -run '^$$' -bench . -benchmem ./history ./checker
+
+fmt: ## format the code
+	gofmt -w .
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,244 @@
+// Package etcd is the lock of etcd's own client library: concurrency.Session
+// and concurrency.Mutex on a cluster.
+//
+// Every acquire has a session of its own, that is, a lease and a key that no
+// other acquire uses. So a session that was lost is never used again, and a late
+// release cannot delete the key of a newer grant, as it can when one session
+// locks twice (etcd-io/etcd#22082). The fencing token is the create revision of
+// the key, which rises from grant to grant.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+
+	"github.com/lockcheck/lockcheck/backends"
+)
+
+// The cluster's timing. etcd grants no lease that is shorter than one and a
+// half election timeouts, in whole seconds.
+const (
+	heartbeat = 50 * time.Millisecond
+	election  = 500 * time.Millisecond
+	minTTL    = time.Second
+)
+
+const defaultNodes = 3
+
+func init() {
+	backends.Register(backends.Backend{
+		Name:    "etcd",
+		Summary: "an etcd cluster: session and mutex of its client library",
+		Servers: servers,
+		Open:    open,
+		MinTTL:  func(backends.Options) time.Duration { return minTTL },
+		Leased:  true,
+		Tokens:  true,
+	})
+}
+
+func servers(o backends.Options) []backends.Server {
+	n := o.Nodes
+	if n == 0 {
+		n = defaultNodes
+	}
+	all := make([]backends.Server, n)
+	for i := range all {
+		all[i] = backends.Server{
+			Name:     fmt.Sprintf("etcd-%d", i+1),
+			Software: "etcd",
+			Options: map[string]string{
+				"heartbeat-interval": fmt.Sprint(heartbeat.Milliseconds()),
+				"election-timeout":   fmt.Sprint(election.Milliseconds()),
+			},
+		}
+	}
+	return all
+}
+
+// client is not safe for concurrent use, as backends.Client has it.
+type client struct {
+	cli  *clientv3.Client
+	ttl  int64           // seconds
+	held map[string]hold // by key
+}
+
+// hold is a grant as the client remembers it.
+type hold struct {
+	session *concurrency.Session
+	mutex   *concurrency.Mutex
+}
+
+func open(ctx context.Context, c backends.Config) (backends.Client, error) {
+	urls := c.URLs("etcd")
+	if len(urls) == 0 {
+		return nil, errors.New("the etcd lock needs an etcd server, got none")
+	}
+	if c.TTL <= 0 {
+		return nil, fmt.Errorf("the etcd lock needs a TTL, got %v", c.TTL)
+	}
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints:   urls,
+		DialTimeout: 2 * time.Second,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	if _, err := cli.Get(ctx, "lockcheck"); err != nil { // a read through consensus: there is a leader
+		cli.Close()
+		return nil, fmt.Errorf("etcd at %v: %w", urls, err)
+	}
+	return &client{
+		cli:  cli,
+		ttl:  int64((c.TTL + time.Second - 1) / time.Second),
+		held: map[string]hold{},
+	}, nil
+}
+
+func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
+	invoked := time.Now()
+	lease, err := c.cli.Grant(ctx, c.ttl)
+	if err != nil {
+		return backends.Grant{}, backends.Failed(err) // a lease alone locks nothing
+	}
+	session, err := concurrency.NewSession(c.cli, concurrency.WithLease(lease.ID))
+	if err != nil {
+		return backends.Grant{}, backends.Failed(err)
+	}
+	promised := time.Duration(lease.TTL) * time.Second
+	mutex := concurrency.NewMutex(session, key)
+	if wait > 0 {
+		err = lock(ctx, session, mutex, wait)
+	} else {
+		err = mutex.TryLock(ctx)
+	}
+	if err != nil {
+		return backends.Grant{}, c.abandon(ctx, session, err)
+	}
+	if since := time.Since(invoked); since > promised/2 {
+		// How much of the lease was left when the wait ended is not known,
+		// but after a renewal it is.
+		renewed := time.Now()
+		r, err := c.cli.KeepAliveOnce(ctx, lease.ID)
+		if err != nil {
+			return backends.Grant{}, c.abandon(ctx, session, err)
+		}
+		promised = renewed.Sub(invoked) + time.Duration(r.TTL)*time.Second
+	}
+	if h, ok := c.held[key]; ok {
+		h.session.Orphan() // it was lost, or there would be no second grant
+	}
+	c.held[key] = hold{session, mutex}
+	token, err := createRevision(mutex)
+	return backends.Grant{Token: &token, TTL: promised}, err
+}
+
+// lock waits for the mutex, for no longer than wait and its session last.
+func lock(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex, wait time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	stop := context.AfterFunc(session.Ctx(), cancel)
+	defer stop()
+	err := mutex.Lock(waiting)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if errors.Is(waiting.Err(), context.DeadlineExceeded) {
+		return backends.ErrBusy
+	}
+	return err
+}
+
+// abandon ends the session of an acquire that failed with err, and says how
+// certain that failure is: if its lease is gone, nothing is left of it. Else the
+// server ends it after the TTL, since nothing keeps it alive.
+func (c *client) abandon(ctx context.Context, session *concurrency.Session, err error) error {
+	session.Orphan()
+	if ctx.Err() != nil {
+		return err
+	}
+	_, revoked := c.cli.Revoke(ctx, session.Lease())
+	if revoked != nil && !errors.Is(revoked, rpctypes.ErrLeaseNotFound) {
+		return fmt.Errorf("%v; and its lease could not be revoked: %w", err, revoked)
+	}
+	if errors.Is(err, concurrency.ErrLocked) {
+		return backends.ErrBusy
+	}
+	return backends.Failed(err)
+}
+
+// createRevision returns the revision at which the mutex's key was made.
+// The library tells it only in the comparison that is for guarding writes.
+func createRevision(m *concurrency.Mutex) (int64, error) {
+	owner := m.IsOwner()
+	revision := owner.GetCompare().GetCreateRevision()
+	if revision <= 0 {
+		return 0, fmt.Errorf("etcd's client library states no create revision for key %s", m.Key())
+	}
+	return revision, nil
+}
+
+// Renew extends the lease now; the session does so by itself every third of it.
+func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) {
+	h, ok := c.held[key]
+	if !ok {
+		return backends.Grant{}, backends.ErrNotHeld
+	}
+	r, err := c.cli.KeepAliveOnce(ctx, h.session.Lease())
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return backends.Grant{}, backends.ErrNotHeld
+	}
+	if err != nil {
+		return backends.Grant{}, err
+	}
+	token, err := createRevision(h.mutex)
+	return backends.Grant{Token: &token, TTL: time.Duration(r.TTL) * time.Second}, err
+}
+
+func (c *client) Release(ctx context.Context, key string) error {
+	h, ok := c.held[key]
+	if !ok {
+		return backends.ErrNotHeld
+	}
+	// Only the key of this very grant is deleted, and it is known whether it
+	// was still there. The library's Unlock deletes by name and cannot tell.
+	r, err := c.cli.Txn(ctx).If(h.mutex.IsOwner()).Then(clientv3.OpDelete(h.mutex.Key())).Commit()
+	if err != nil {
+		return err // the session is kept: releasing again is safe
+	}
+	delete(c.held, key)
+	h.session.Orphan()
+	// The lease holds nothing any more: if it is not revoked it runs out.
+	_, _ = c.cli.Revoke(ctx, h.session.Lease())
+	if !r.Succeeded {
+		return backends.ErrNotHeld
+	}
+	return nil
+}
+
+// Check says whether the session is alive as far as the library knows.
+func (c *client) Check(_ context.Context, key string) (bool, error) {
+	h, ok := c.held[key]
+	if !ok {
+		return false, nil
+	}
+	select {
+	case <-h.session.Done():
+		return false, nil
+	default:
+		return true, nil
+	}
+}
+
+// Lost is closed when the library knows that the session has ended.
+func (c *client) Lost(key string) <-chan struct{} { return c.held[key].session.Done() }
+
+func (c *client) Close() error { return c.cli.Close() }

@@ -1,0 +1,218 @@
+// Package postgres is the two kinds of advisory lock of PostgreSQL: of a
+// session, and of a transaction.
+//
+// Each client has a connection of its own, never one from a pool: the lock
+// belongs to it. A grant promises no lease, since the lock ends with the session
+// and not at a time. A TTL makes the server end a session that was idle for so
+// long, as that of a frozen client is; a client learns that its session has
+// ended by reading from the connection while it is idle.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lockcheck/lockcheck/backends"
+)
+
+func servers(backends.Options) []backends.Server {
+	return []backends.Server{{Name: "postgres", Software: "postgres"}}
+}
+
+// conn is a session of the server, and the lock that it has. It is not safe for
+// concurrent use.
+type conn struct {
+	config *pgconn.Config
+	ttl    time.Duration // idle time after which the server ends it; 0 is never
+
+	pg    *pgconn.PgConn // nil before the first use and after the session's end
+	key   string         // of the lock that the session has, "" if it has none
+	lost  chan struct{}  // of the present lock, closed when the session has ended
+	watch *watch         // nil while a statement runs or there is no lock
+}
+
+// watch reads from the idle connection.
+type watch struct {
+	stop context.CancelFunc
+	err  chan error // gets one error, nil if it was stopped
+}
+
+func newConn(ctx context.Context, c backends.Config) (*conn, error) {
+	urls := c.URLs("postgres")
+	if len(urls) != 1 {
+		return nil, fmt.Errorf("the postgres lock needs one postgres server, got %d", len(urls))
+	}
+	config, err := pgconn.ParseConfig(urls[0])
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	config.RuntimeParams["application_name"] = "lockcheck " + c.Process
+	n := &conn{config: config, ttl: c.TTL}
+	return n, n.connect(ctx)
+}
+
+// connect starts a session if there is none.
+func (c *conn) connect(ctx context.Context) error {
+	if c.pg != nil && !c.pg.IsClosed() {
+		return nil
+	}
+	pg, err := pgconn.ConnectConfig(ctx, c.config)
+	if err != nil {
+		return backends.Failed(fmt.Errorf("connect: %w", err)) // a new session has no lock
+	}
+	c.pg = pg
+	return nil
+}
+
+// idle states the TTL as the server's parameter of that name, "0" without one.
+func (c *conn) idle() string { return fmt.Sprintf("'%dms'", c.ttl.Milliseconds()) }
+
+// exec runs statements in one message. It returns the value of the one that
+// returns a single value, and the command tag of the last.
+func (c *conn) exec(ctx context.Context, sql string) (value string, tag string, err error) {
+	results, err := c.pg.Exec(ctx, sql).ReadAll()
+	for _, r := range results {
+		if len(r.Rows) == 1 && len(r.Rows[0]) == 1 {
+			value = string(r.Rows[0][0])
+		}
+		tag = r.CommandTag.String()
+	}
+	return value, tag, err
+}
+
+// acquired notes that the session has the lock, and begins to watch for its end.
+func (c *conn) acquired(key string) {
+	c.key, c.lost = key, make(chan struct{})
+	c.resume()
+}
+
+// resume watches the idle connection for the end of the session.
+func (c *conn) resume() {
+	if c.key == "" || c.pg.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watch{stop: cancel, err: make(chan error, 1)}
+	c.watch = w
+	go func(pg *pgconn.PgConn, lost chan struct{}) {
+		for {
+			err := pg.WaitForNotification(ctx)
+			switch {
+			case err == nil:
+				continue // not asked for: nobody listens
+			case ctx.Err() != nil && !pg.IsClosed():
+				w.err <- nil
+			default:
+				close(lost)
+				w.err <- err
+			}
+			return
+		}
+	}(c.pg, c.lost)
+}
+
+// pause ends the watch, so that a statement can run. It returns an error that
+// wraps ErrNotHeld if the session has ended or has not the lock named key.
+func (c *conn) pause(key string) error {
+	if c.key != key {
+		return backends.ErrNotHeld
+	}
+	w := c.watch
+	if w == nil {
+		return fmt.Errorf("%w: its session has ended", backends.ErrNotHeld)
+	}
+	c.watch = nil
+	w.stop()
+	if err := <-w.err; err != nil {
+		return fmt.Errorf("%w: its session has ended: %w", backends.ErrNotHeld, err)
+	}
+	return nil
+}
+
+// forget notes that the session has no lock any more.
+func (c *conn) forget() {
+	if c.watch != nil {
+		c.watch.stop()
+		<-c.watch.err
+		c.watch = nil
+	}
+	c.key = ""
+}
+
+// drop ends the session, and with it whatever it holds: so nothing is left of
+// an acquire with an unknown outcome once the server has noticed.
+func (c *conn) drop() {
+	if c.key != "" {
+		c.forget()
+		select {
+		case <-c.lost:
+		default:
+			close(c.lost)
+		}
+	}
+	if c.pg != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.pg.Close(ctx) // the socket is closed in any case
+		c.pg = nil
+	}
+}
+
+// Check says whether the session has the lock as far as the client knows.
+func (c *conn) Check(_ context.Context, key string) (bool, error) {
+	if c.key != key {
+		return false, nil
+	}
+	select {
+	case <-c.lost:
+		return false, nil
+	default:
+		return true, nil
+	}
+}
+
+// Lost is closed when the client learns that its session has ended.
+func (c *conn) Lost(string) <-chan struct{} { return c.lost }
+
+func (c *conn) Close() error {
+	c.drop()
+	return nil
+}
+
+// ready prepares an acquire. A session has at most one lock: its locks would
+// end together.
+func (c *conn) ready(ctx context.Context, key string) error {
+	if c.key != "" {
+		holds, _ := c.Check(ctx, c.key) // cannot fail
+		if holds {
+			return backends.Failed(fmt.Errorf("this client still holds %s: advisory locks stack, a second one would need a second release", c.key))
+		}
+		c.drop()
+	}
+	return c.connect(ctx)
+}
+
+// millis states a wait as a value of lock_timeout, where 0 would mean for ever.
+func millis(wait time.Duration) string {
+	return fmt.Sprintf("'%dms'", max(1, wait.Milliseconds()))
+}
+
+// refused turns the server's errors into the outcome of an acquire that held
+// nothing before: no lock in time is busy, and any other error that leaves the
+// session alive is certain too.
+func (c *conn) refused(err error) error {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && e.Code == "55P03": // lock_not_available: lock_timeout has passed
+		return backends.ErrBusy
+	case ok && !strings.EqualFold(e.Severity, "FATAL"):
+		return backends.Failed(err)
+	}
+	c.drop()
+	return err
+}

@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockcheck/lockcheck/backends"
+)
+
+func init() {
+	backends.Register(backends.Backend{
+		Name:    "postgres-session",
+		Summary: "PostgreSQL advisory lock of a session",
+		Servers: servers,
+		Open: func(ctx context.Context, c backends.Config) (backends.Client, error) {
+			n, err := newConn(ctx, c)
+			return &session{n}, err
+		},
+	})
+}
+
+// session is a client of session-level advisory locks.
+type session struct{ *conn }
+
+func (s *session) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
+	if err := s.ready(ctx, key); err != nil {
+		return backends.Grant{}, err
+	}
+	a, b := keys(key)
+	// The statements are one message and one implicit transaction: if the
+	// lock is not granted in time, the settings are rolled back.
+	sql := fmt.Sprintf("SET idle_session_timeout = %s; SELECT pg_try_advisory_lock(%d, %d)", s.idle(), a, b)
+	if wait > 0 {
+		sql = fmt.Sprintf("SET idle_session_timeout = %s; SET lock_timeout = %s; SELECT pg_advisory_lock(%d, %d)", s.idle(), millis(wait), a, b)
+	}
+	got, _, err := s.exec(ctx, sql)
+	if err != nil {
+		return backends.Grant{}, s.refused(err)
+	}
+	if got == "f" {
+		// A waiting session must not be ended for being idle.
+		if _, _, err := s.exec(ctx, "SET idle_session_timeout = 0"); err != nil {
+			s.drop()
+		}
+		return backends.Grant{}, backends.ErrBusy
+	}
+	s.acquired(key)
+	return backends.Grant{}, nil
+}
+
+// Renew shows the server that the session is not idle.
+func (s *session) Renew(ctx context.Context, key string) (backends.Grant, error) {
+	if err := s.pause(key); err != nil {
+		return backends.Grant{}, err
+	}
+	if _, _, err := s.exec(ctx, "SELECT 1"); err != nil {
+		s.drop()
+		return backends.Grant{}, err
+	}
+	s.resume()
+	return backends.Grant{}, nil
+}
+
+func (s *session) Release(ctx context.Context, key string) error {
+	if err := s.pause(key); err != nil {
+		s.forget()
+		return err
+	}
+	s.forget()
+	a, b := keys(key)
+	had, _, err := s.exec(ctx, fmt.Sprintf("SET idle_session_timeout = 0; SELECT pg_advisory_unlock(%d, %d)", a, b))
+	if err != nil {
+		s.drop() // releases it too, once the server notices
+		return err
+	}
+	if had != "t" {
+		return backends.ErrNotHeld
+	}
+	return nil
+}

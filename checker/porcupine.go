@@ -1,0 +1,363 @@
+package checker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/lockcheck/lockcheck/history"
+)
+
+// The second opinion. Porcupine searches for an order of the grants that a
+// correct lock could have made; it shares with the exact checkers what a hold
+// is, and nothing of how they decide.
+//
+// Every operation is a grant, which takes effect at one instant of [a, b]. When
+// the hold ended is data of the operation, so that no operation is of unknown
+// outcome, which is what makes porcupine run out of memory.
+
+// taken is a grant as porcupine sees it.
+type taken struct {
+	*hold
+	end int64 // end of the hold if it does not depend on when it was granted, else never
+}
+
+// seen is the state of the lock: the time of the last grant at the earliest, the
+// end of its hold at the earliest, and its token.
+type seen struct {
+	last, end, token int64
+}
+
+// spec is a correct lock: what it has to keep.
+type spec struct {
+	exclusive bool // no grant while a hold stands
+	tokens    bool // tokens rise
+}
+
+// model is the lock as porcupine takes it. For a fixed order of grants the
+// earliest schedule is the least in each place, so the state carries it and
+// nothing else: a deterministic model of a timed lock.
+func (s spec) model(name func(int32) string) porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return seen{-1, -1, minToken} },
+		Step: func(state, input, _ any) (bool, any) {
+			st, t := state.(seen), input.(*taken)
+			x := max(st.last, t.a)
+			if s.exclusive {
+				x = max(x, st.end)
+			}
+			if x > t.b || s.tokens && t.hasToken && t.token <= st.token {
+				return false, state
+			}
+			next := seen{x, st.end, st.token}
+			if s.exclusive {
+				next.end = min(t.end, t.expiry(x))
+			}
+			if t.hasToken {
+				next.token = t.token
+			}
+			return true, next
+		},
+		Hash: func(state any) uint64 {
+			s := state.(seen)
+			return uint64(s.last)*0x9e3779b97f4a7c15 ^ uint64(s.end)*0xff51afd7ed558ccd ^ uint64(s.token)
+		},
+		DescribeOperation: func(input, _ any) string {
+			t := input.(*taken)
+			d := "granted to " + name(t.process)
+			if t.hasToken {
+				d += fmt.Sprintf(" with token %d", t.token)
+			}
+			return d
+		},
+		DescribeState: func(state any) string {
+			s := state.(seen)
+			switch {
+			case s.end < 0:
+				return "free"
+			case s.end >= never:
+				return "held"
+			}
+			return "held until " + at(s.end)
+		},
+	}
+}
+
+const minToken = -1 << 63
+
+// question is what porcupine is asked about one lock: whether these grants are
+// those of a correct lock.
+type question struct {
+	spec
+	takes []taken // ordered by b
+	cuts  []int   // indexes at which the history falls apart: see pieces
+	first int     // indexes in takes of the witness, -1
+	last  int
+}
+
+// ask puts the question on a property of one lock.
+func (cs *claims) ask(name string, k *key, j *judged) (question, bool) {
+	q := question{first: -1, last: -1}
+	var pair [2]int
+	violated := false
+	leased := k.leases
+	switch name {
+	case Mutex:
+		q.exclusive, pair, violated = true, j.beliefs.pair, j.beliefs.count > 0
+	case Lease:
+		if !leased {
+			return q, false
+		}
+		q.exclusive = true
+		pair, violated = j.lease.pair, j.lease.count > 0
+	case Token:
+		if k.tokens == 0 {
+			return q, false
+		}
+		q.tokens = true
+		// Where tokens are missing the exact checker compares pairs only.
+		q.exclusive = j.exclusive && (k.ordered() || j.tokens.count > 0)
+		pair, violated = j.tokens.pair, j.tokens.count > 0
+	}
+	index := make([]int, len(k.holds))
+	for i := range k.holds {
+		h := &k.holds[i]
+		t := taken{hold: h, end: h.c}
+		switch {
+		case name == Mutex || name == Token && !leased:
+			if name == Mutex && !h.believed() {
+				continue
+			}
+			copied := *h
+			copied.ttl = 0
+			t = taken{&copied, h.u}
+		case name == Token && h.resumed && !q.exclusive:
+			continue
+		case h.ttl == 0:
+			t.end = -1 // it has no lease that could stand
+		}
+		if name == Token && h.resumed {
+			copied := *t.hold
+			copied.hasToken = false
+			t.hold = &copied
+		}
+		index[i] = len(q.takes)
+		q.takes = append(q.takes, t)
+	}
+	if violated {
+		q.first, q.last = min(index[pair[0]], index[pair[1]]), max(index[pair[0]], index[pair[1]])
+	}
+	return q, true
+}
+
+// piece is about how many grants porcupine sees at once: its memory grows with
+// the square.
+const piece = 2000
+
+// pieces cuts the grants where every order agrees on who holds: at a hold whose
+// end is known and which certainly stood when it was confirmed, if no other can
+// have been granted on the other side of it, theorem T5 of docs/verdicts.md. The
+// hold at a cut is in both pieces.
+func (q *question) pieces() [][]taken {
+	n := len(q.takes)
+	if !q.exclusive || n <= piece {
+		return [][]taken{q.takes}
+	}
+	// request is, for each grant, the first request of an unsure one after it.
+	request := make([]int64, n+1)
+	request[n] = never
+	for i := n - 1; i >= 0; i-- {
+		t := &q.takes[i]
+		request[i] = request[i+1]
+		if min(t.end, t.expiry(t.a)) <= t.b {
+			request[i] = min(request[i], t.a)
+		}
+	}
+	var ps [][]taken
+	from := 0
+	for i := 1; i < n; i++ {
+		t := &q.takes[i]
+		static := t.end <= t.expiry(t.a) || t.q >= 0
+		stood := min(t.end, t.expiry(t.a)) > t.b
+		if i-from >= piece && static && stood && request[i+1] > t.b {
+			ps = append(ps, q.takes[from:i+1])
+			from = i
+		}
+	}
+	return append(ps, q.takes[from:])
+}
+
+// operations are the grants as porcupine takes them. A piece that begins with a
+// cut begins with that hold.
+func operations(ts []taken, cut bool) []porcupine.Operation {
+	ops := make([]porcupine.Operation, len(ts))
+	for i := range ts {
+		t := &ts[i]
+		ops[i] = porcupine.Operation{ClientId: int(t.process), Input: t, Call: t.a, Return: t.b}
+	}
+	if cut {
+		ops[0].Call = ts[0].b
+	}
+	return ops
+}
+
+// decide has porcupine answer, on the whole where that fits the budget, else on
+// what surrounds the witness. all says whether it saw all grants.
+func (q *question) decide(m porcupine.Model, budget int, deadline time.Time) (result porcupine.CheckResult, saw int, all bool) {
+	ps, all := q.pieces(), true
+	if len(q.takes) > budget || len(ps) == 1 && len(q.takes) > 4*piece {
+		all = false
+		if q.first >= 0 {
+			// Of grants that a correct lock made every selection is one that
+			// it could have made: if these few are not, all are not.
+			from, to := max(0, q.first-piece/2), min(q.last+1, len(q.takes))
+			if to-from > 2*piece {
+				ps = [][]taken{{q.takes[q.first], q.takes[q.last]}}
+			} else {
+				ps = [][]taken{q.takes[from:to]}
+			}
+		} else {
+			for n := 0; n < len(ps); n++ {
+				if budget -= len(ps[n]); budget < 0 || len(ps[n]) > 4*piece {
+					ps = ps[:n]
+					break
+				}
+			}
+		}
+	}
+	for i, p := range ps {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return porcupine.Unknown, saw, false
+		}
+		r := porcupine.CheckOperationsTimeout(m, operations(p, i > 0), left)
+		if r != porcupine.Ok {
+			return r, saw, all
+		}
+		saw += len(p)
+	}
+	return porcupine.Ok, saw, all
+}
+
+// second asks porcupine for its opinion on a property and records it.
+func (cs *claims) second(p *Property, js []judged) {
+	if p.Verdict != Held && p.Verdict != Violated {
+		return
+	}
+	switch p.Name {
+	case Mutex, Lease, Token:
+	default:
+		return // decided by the resource's own order, or by durations: no search
+	}
+	deadline := time.Now().Add(cs.o.timeout())
+	budget, total, saw, whole := cs.o.budget(), 0, 0, true
+	illegal, wrong := 0, ""
+	for _, i := range cs.worstFirst(p.Name, js) {
+		k := &cs.keys[i]
+		q, ok := cs.ask(p.Name, k, &js[i])
+		if !ok || len(q.takes) == 0 {
+			continue
+		}
+		total += len(q.takes)
+		if budget <= 0 && q.first < 0 {
+			whole = false
+			continue
+		}
+		r, n, all := q.decide(q.model(cs.process), budget, deadline)
+		budget -= max(n, 1)
+		saw += n
+		whole = whole && all && r != porcupine.Unknown
+		switch {
+		case r == porcupine.Illegal:
+			illegal++
+			if q.first < 0 {
+				wrong = fmt.Sprintf("porcupine finds no order for the grants of %s that a correct lock could have made; the exact checker does", cs.lock(k))
+			}
+		case r == porcupine.Ok && q.first >= 0 && all:
+			wrong = fmt.Sprintf("the exact checker says of %s: %s; porcupine finds an order for its grants that a correct lock could have made", cs.lock(k), p.Why)
+		}
+	}
+	if cs.of > saw {
+		whole, total = false, cs.of
+	}
+	switch {
+	case wrong != "":
+		p.Second = &Opinion{Disagrees, wrong}
+	case p.Verdict == Violated && illegal > 0:
+		p.Second = &Opinion{Outcome: Agrees}
+	case p.Verdict == Held && whole:
+		p.Second = &Opinion{Outcome: Agrees}
+	default:
+		p.Second = &Opinion{NotDecided, fmt.Sprintf("porcupine saw %d of %d grants, found nothing else there, and came to the end of its budget of %d grants and %s", saw, total, cs.o.budget(), cs.o.timeout())}
+	}
+}
+
+// worstFirst orders the locks so that those on which the property is violated
+// come first.
+func (cs *claims) worstFirst(name string, js []judged) []int {
+	ids := make([]int, len(js))
+	for i := range ids {
+		ids[i] = i
+	}
+	count := func(i int) int {
+		switch name {
+		case Mutex:
+			return js[i].beliefs.count
+		case Lease:
+			return js[i].lease.count
+		}
+		return js[i].tokens.count
+	}
+	slices.SortStableFunc(ids, func(x, y int) int { return min(count(y), 1) - min(count(x), 1) })
+	return ids
+}
+
+// settle has porcupine decide what the order of confirmations leaves open.
+func (cs *claims) settle(k *key, j *judged) {
+	q, _ := cs.ask(Lease, k, j)
+	if len(q.takes) > cs.o.budget() {
+		return
+	}
+	switch r, _, all := q.decide(q.model(cs.process), cs.o.budget(), time.Now().Add(cs.o.timeout())); {
+	case r == porcupine.Ok && all:
+		j.lease.undecided = false
+	case r == porcupine.Illegal:
+		// The order of confirmations names the grant that has no place.
+		j.lease.undecided = false
+		j.lease.schedule(k, j.low, false)
+	}
+}
+
+// ErrNothingToShow says that a property has no violation that porcupine could
+// draw.
+var ErrNothingToShow = errors.New("no violation to show")
+
+// Visualize writes porcupine's picture, an HTML page, of the first violation of
+// the property: one of Mutex, Lease and Token. It returns ErrNothingToShow if
+// there is none.
+func Visualize(h *history.History, o Options, property string, w io.Writer) error {
+	cs := extract(h, o)
+	js := cs.judge()
+	for _, i := range cs.worstFirst(property, js) {
+		q, ok := cs.ask(property, &cs.keys[i], &js[i])
+		if !ok || q.first < 0 {
+			break
+		}
+		const around = 50
+		ts := q.takes[max(0, q.first-around):min(len(q.takes), q.last+around)]
+		if len(ts) > 4*around {
+			ts = []taken{q.takes[q.first], q.takes[q.last]}
+		}
+		m := q.model(cs.process)
+		_, info := porcupine.CheckOperationsVerbose(m, operations(ts, false), o.timeout())
+		if err := porcupine.Visualize(m, info, w); err != nil {
+			return fmt.Errorf("draw %s: %w", property, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s: %w", property, ErrNothingToShow)
+}

@@ -1,0 +1,23 @@
+// Command lockcheck finds out whether a distributed lock keeps its promises.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/lockcheck/lockcheck/internal/selfexec"
+)
+
+func main() {
+	selfexec.Main() // this program is also the clients and servers of its runs
+	os.Exit(run())
+}
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	a := &app{stdout: os.Stdout, stderr: os.Stderr}
+	return a.execute(ctx, os.Args[1:])
+}

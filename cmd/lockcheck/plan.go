@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/backends/resource"
+	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/harness"
+	"github.com/lockcheck/lockcheck/reports"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+// runFlags are the flags of the commands that make runs.
+type runFlags struct {
+	backends  []string
+	resources []string
+	nodes     int
+	ttl       time.Duration
+	repeat    int
+	seed      int64
+	out       string
+	json      bool
+	gate      []string
+	client    string
+	bin       map[string]string
+}
+
+func (f *runFlags) add(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringSliceVar(&f.backends, "backend", nil, `lock system to run on, repeatable; "all" is every one whose servers are found`)
+	fs.StringSliceVar(&f.resources, "resource", nil, "what the lock protects, repeatable: "+strings.Join(resource.Names(), ", "))
+	fs.IntVar(&f.nodes, "nodes", 0, "number of servers (default: the backend's)")
+	fs.DurationVar(&f.ttl, "ttl", 0, "lease to ask for (default: the scenario's)")
+	fs.IntVar(&f.repeat, "repeat", 1, "how often to run each")
+	fs.Int64Var(&f.seed, "seed", 0, "seed of everything random (default: a new one)")
+	fs.StringVar(&f.out, "out", "lockcheck-runs", "folder for the folders of runs")
+	fs.BoolVar(&f.json, "json", false, "print one JSON object a run")
+	fs.StringSliceVar(&f.gate, "gate", nil, "properties whose violation counts (default: all)")
+	fs.StringVar(&f.client, "client", "", `client program instead of the backend's own: 'CMD ARGS', or a JSON array of arguments`)
+	fs.StringToStringVar(&f.bin, "bin", nil, "server binary to use, as software=path; etcd=embedded for the built-in one")
+	for flag, names := range map[string][]string{
+		"backend": append(backends.Names(), "all"), "resource": resource.Names(), "gate": properties,
+	} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+var properties = []string{
+	checker.Mutex, checker.Lease, checker.Token, checker.Fence, checker.State, checker.Release, checker.Liveness,
+}
+
+// checkProperties refuses names in --gate that are no properties.
+func checkProperties(gate []string) error {
+	for _, g := range gate {
+		if !slices.Contains(properties, g) {
+			return usagef("--gate: unknown property %q: there are %s", g, strings.Join(properties, ", "))
+		}
+	}
+	return nil
+}
+
+// plan is what a command line asks for: every scenario on every backend with
+// every resource.
+type plan struct {
+	verb    string
+	flags   runFlags
+	command []string // of an external client
+	units   []unit
+	missing []missing
+}
+
+// unit is one combination, to be run flags.repeat times.
+type unit struct {
+	scenario *scenarios.Scenario
+	backend  backends.Backend
+	resource string
+}
+
+// missing is a backend that was asked for with "all", but has no servers here.
+type missing struct {
+	backend string
+	why     error
+}
+
+// newPlan checks flags and arguments and works out the combinations.
+func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, error) {
+	p := &plan{verb: verb, flags: f}
+	if f.repeat < 1 {
+		return nil, usagef("--repeat %d: must be at least 1", f.repeat)
+	}
+	if f.ttl < 0 || f.nodes < 0 {
+		return nil, usagef("--ttl and --nodes cannot be negative")
+	}
+	if err := checkProperties(f.gate); err != nil {
+		return nil, err
+	}
+	for _, name := range f.resources {
+		if !slices.Contains(resource.Names(), name) {
+			return nil, usagef("--resource: unknown resource %q: there are %s", name, strings.Join(resource.Names(), ", "))
+		}
+	}
+	var err error
+	if p.command, err = splitCommand(f.client); err != nil {
+		return nil, err
+	}
+	scs, err := scenarios.LoadAll(names...)
+	if err != nil {
+		return nil, usage(err)
+	}
+	bs, err := p.chooseBackends(defaultAll)
+	if err != nil {
+		return nil, err
+	}
+	resources := f.resources
+	if len(resources) == 0 {
+		resources = []string{""}
+	}
+	if p.flags.seed == 0 {
+		p.flags.seed = int64(rand.Uint32())
+	}
+	for _, sc := range scs {
+		for _, b := range bs {
+			if !sc.Supports(b.Name) {
+				continue
+			}
+			for _, r := range resources {
+				p.units = append(p.units, unit{sc, b, r})
+			}
+		}
+	}
+	if len(p.units) == 0 {
+		return nil, usagef("nothing to run: no chosen scenario is meant for a chosen backend")
+	}
+	return p, nil
+}
+
+// chooseBackends returns the backends that the flags name.
+func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
+	names := p.flags.backends
+	if len(names) == 0 && defaultAll {
+		names = []string{"all"}
+	}
+	if len(names) == 0 {
+		b, err := defaultBackend(p.flags)
+		return []backends.Backend{b}, err
+	}
+	var bs []backends.Backend
+	for _, name := range names {
+		if name == "all" {
+			for _, n := range backends.Names() {
+				b, err := backends.Find(n)
+				if err != nil {
+					return nil, err
+				}
+				if b.Test {
+					continue
+				}
+				if err := available(b, p.flags); err != nil {
+					p.missing = append(p.missing, missing{n, err})
+					continue
+				}
+				bs = append(bs, b)
+			}
+			continue
+		}
+		b, err := backends.Find(name)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if err := available(b, p.flags); err != nil {
+			return nil, environment(fmt.Errorf("backend %s: %w", name, err))
+		}
+		bs = append(bs, b)
+	}
+	return bs, nil
+}
+
+// defaultBackend is the first whose servers are found, in order of the speed
+// with which they start; etcd always is, since it is also built in.
+func defaultBackend(f runFlags) (backends.Backend, error) {
+	var missing error
+	for _, name := range []string{"redis", "postgres-session", "etcd"} {
+		b, err := backends.Find(name)
+		if err != nil {
+			return b, err
+		}
+		if missing = available(b, f); missing == nil {
+			return b, nil
+		}
+	}
+	return backends.Backend{}, environment(missing)
+}
+
+// available returns nil if all servers of a backend are found here.
+func available(b backends.Backend, f runFlags) error {
+	if b.Servers == nil {
+		return nil
+	}
+	for _, s := range b.Servers(backends.Options{Nodes: f.nodes, TTL: f.ttl}) {
+		if _, err := deploy.Find(context.Background(), s.Software, f.bin[s.Software]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitCommand splits the command line of a client without a shell.
+func splitCommand(s string) ([]string, error) {
+	s = strings.TrimSpace(s)
+	if !strings.HasPrefix(s, "[") {
+		return strings.Fields(s), nil
+	}
+	var args []string
+	if err := json.Unmarshal([]byte(s), &args); err != nil || len(args) == 0 {
+		return nil, usagef(`--client %s: not a JSON array of strings such as ["./my-lock", "an argument"]`, s)
+	}
+	return args, nil
+}
+
+// run makes all runs of the plan and hands each to done.
+func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
+	cache := deploy.NewCache()
+	defer cache.Close()
+	for _, u := range p.units {
+		for n := range p.flags.repeat {
+			if ctx.Err() != nil {
+				return exitError{exitInterrupted, fmt.Errorf("interrupted; what was recorded is in %s", p.flags.out)}
+			}
+			out, err := filepath.Abs(p.flags.out)
+			if err != nil {
+				return environment(err)
+			}
+			r, err := harness.Run(ctx, u.scenario, harness.Options{
+				Backend:  u.backend,
+				Resource: u.resource,
+				Nodes:    p.flags.nodes,
+				TTL:      p.flags.ttl,
+				Seed:     p.flags.seed + int64(n),
+				Repeat:   n + 1,
+				Client:   p.command,
+				Bin:      p.flags.bin,
+				Cache:    cache,
+				Out:      out,
+				Replay:   p.replay(u, n),
+				Gate:     p.flags.gate,
+			})
+			if err != nil {
+				return environment(err)
+			}
+			done(u, r)
+		}
+	}
+	return nil
+}
+
+// replay is the command line that makes a run again.
+func (p *plan) replay(u unit, n int) string {
+	args := []string{"lockcheck", p.verb, reference(u.scenario), "--backend", u.backend.Name}
+	if u.resource != "" {
+		args = append(args, "--resource", u.resource)
+	}
+	if p.flags.nodes > 0 {
+		args = append(args, "--nodes", strconv.Itoa(p.flags.nodes))
+	}
+	if p.flags.ttl > 0 {
+		args = append(args, "--ttl", p.flags.ttl.String())
+	}
+	args = append(args, "--seed", strconv.FormatInt(p.flags.seed+int64(n), 10))
+	if p.flags.client != "" {
+		args = append(args, "--client", quote(p.flags.client))
+	}
+	for software, path := range p.flags.bin {
+		args = append(args, "--bin", quote(software+"="+path))
+	}
+	return strings.Join(args, " ")
+}
+
+// reference is how a command line names a scenario.
+func reference(sc *scenarios.Scenario) string {
+	if sc.Embedded {
+		return sc.Name
+	}
+	return quote(sc.File)
+}
+
+// quote quotes s for a POSIX shell where it needs that.
+func quote(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

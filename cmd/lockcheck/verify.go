@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockcheck/lockcheck/reports"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+func (a *app) verifyCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "verify NAME|FILE|SUITE...",
+		Short: "Check that scenarios come out as their files expect, violations included",
+		Long: `Run scenarios and compare each verdict with what the scenario's file expects of
+that backend and resource. The exit status is 0 if all came out as expected.
+Without --backend, every backend whose servers are found is used.`,
+		Example: `  lockcheck verify gc-pause no-fault
+  lockcheck verify gc-pause --backend etcd --resource fenced`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeScenarios,
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := newPlan("verify", f, args, true)
+			if err != nil {
+				return err
+			}
+			out := a.output(p, asExpected)
+			if err := p.run(c.Context(), out.done); err != nil {
+				return err
+			}
+			if err := out.end(); err != nil {
+				return err
+			}
+			return ended(out.assertion(statusNotReproduced))
+		},
+	}
+	f.add(c)
+	return c
+}
+
+// asExpected compares a run with what its scenario expects.
+func asExpected(sc *scenarios.Scenario, r *reports.Run) (bool, string) {
+	if r.Status == reports.Error || r.Status == reports.Inconclusive {
+		return false, string(r.Status) + ": " + strings.Join(r.Reasons, "; ")
+	}
+	var wrong []string
+	for name, want := range sc.Expected(r.Backend, r.Resource) {
+		if got := string(r.Verdict(name)); want != "any" && got != want {
+			wrong = append(wrong, fmt.Sprintf("%s is %s, expected %s", name, got, want))
+		}
+	}
+	if len(wrong) == 0 {
+		return true, "as expected"
+	}
+	sort.Strings(wrong)
+	return false, "not as expected: " + strings.Join(wrong, ", ")
+}

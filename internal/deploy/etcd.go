@@ -1,0 +1,328 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apiversion "go.etcd.io/etcd/api/v3/version"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/lockcheck/lockcheck/internal/selfexec"
+)
+
+// etcdRole is the embedded member as a process.
+const etcdRole = "etcd-member"
+
+// etcdOptions are the options that a server may have: etcd ignores those that it
+// does not know, and a run would then not test what it says.
+var etcdOptions = regexp.MustCompile(`^(heartbeat-interval|election-timeout|snapshot-count|quota-backend-bytes)$`)
+
+// etcd is a member of an etcd cluster: a program that was found, or if there is
+// none, this program with etcd's server in it. Options are those of etcd's
+// configuration file, see etcdOptions.
+func init() {
+	selfexec.Register(etcdRole, runMember)
+	Register(Software{
+		Name:    "etcd",
+		cluster: true,
+		find: func(ctx context.Context, path string) (Binary, error) {
+			inside := Binary{Path: embedded, Version: apiversion.Version + " (embedded)"}
+			if path == embedded {
+				return inside, nil
+			}
+			found, err := locate(path, "etcd", usual("etcd")...)
+			if path == "" && errors.Is(err, exec.ErrNotFound) {
+				return inside, nil
+			}
+			if err != nil {
+				return Binary{}, err
+			}
+			v, err := version(ctx, found, "--version", regexp.MustCompile(`etcd Version: (\S+)`))
+			return Binary{Path: found, Version: v}, err
+		},
+		programs: func(s site) ([]program, error) {
+			cluster := &etcdCluster{token: "lockcheck-" + rand.Text(), bin: s.bin}
+			for i, server := range s.servers {
+				if err := checkOptions(server, etcdOptions); err != nil {
+					return nil, err
+				}
+				m := &etcd{cluster: cluster, name: server.Name, dir: s.dirs[i], options: map[string]int{}}
+				for k, v := range server.Options {
+					n, err := strconv.Atoi(v)
+					if err != nil {
+						return nil, fmt.Errorf("server %s: option %q: %q is not a whole number", server.Name, k, v)
+					}
+					m.options[k] = n
+				}
+				for _, port := range []*int{&m.client, &m.peer} {
+					var err error
+					if *port, err = s.port(); err != nil {
+						return nil, err
+					}
+				}
+				cluster.members = append(cluster.members, m)
+			}
+			var all []program
+			for _, m := range cluster.members {
+				all = append(all, m)
+			}
+			return all, nil
+		},
+	})
+}
+
+type etcdCluster struct {
+	token   string
+	bin     Binary
+	members []*etcd
+}
+
+// initial is the list of members that every member is given.
+func (c *etcdCluster) initial() string {
+	var all []string
+	for _, m := range c.members {
+		all = append(all, m.name+"="+m.peerURL())
+	}
+	return strings.Join(all, ",")
+}
+
+type etcd struct {
+	cluster      *etcdCluster
+	name, dir    string
+	options      map[string]int
+	client, peer int
+}
+
+func (m *etcd) url() string     { return "http://" + address(m.client) }
+func (m *etcd) peerURL() string { return "http://" + address(m.peer) }
+func (m *etcd) listens() []int  { return []int{m.client, m.peer} }
+func (m *etcd) ended() error    { return nil }
+func (m *etcd) conf() string    { return filepath.Join(m.dir, "etcd.json") }
+
+func (m *etcd) prepare(ctx context.Context, again bool) error {
+	state := "new"
+	if again && len(m.cluster.members) > 1 {
+		state = "existing"
+		if err := m.rejoin(ctx); err != nil {
+			return fmt.Errorf("join the cluster anew: %w", err)
+		}
+	}
+	if err := os.Mkdir(m.dir, 0o700); err != nil {
+		return err
+	}
+	conf := map[string]any{
+		"name":                        m.name,
+		"data-dir":                    filepath.Join(m.dir, "data"),
+		"listen-client-urls":          m.url(),
+		"advertise-client-urls":       m.url(),
+		"listen-peer-urls":            m.peerURL(),
+		"initial-advertise-peer-urls": m.peerURL(),
+		"initial-cluster":             m.cluster.initial(),
+		"initial-cluster-token":       m.cluster.token,
+		"initial-cluster-state":       state,
+		"enable-grpc-gateway":         true, // what ready and rejoin speak to
+		// Else no member can rejoin before its cluster is five seconds old.
+		"strict-reconfig-check": false,
+		"logger":                "zap",
+		"log-outputs":           []string{"stderr"},
+	}
+	for k, v := range m.options {
+		conf[k] = v
+	}
+	// JSON is YAML, which etcd reads.
+	b, err := json.MarshalIndent(conf, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.conf(), b, 0o600)
+}
+
+func (m *etcd) command() (*exec.Cmd, error) {
+	if m.cluster.bin.Path != embedded {
+		return exec.Command(m.cluster.bin.Path, "--config-file", m.conf()), nil
+	}
+	argv, err := selfexec.Command(etcdRole, m.conf())
+	if err != nil {
+		return nil, err
+	}
+	return exec.Command(argv[0], argv[1:]...), nil
+}
+
+// runMember runs an embedded member until it fails or is killed.
+func runMember(args []string) int {
+	fail := func(err error) int {
+		fmt.Fprintln(os.Stderr, "etcd:", err)
+		return 1
+	}
+	if len(args) != 1 {
+		return fail(errors.New("want the path of a configuration file"))
+	}
+	conf, err := embed.ConfigFromFile(args[0])
+	if err != nil {
+		return fail(err)
+	}
+	e, err := embed.StartEtcd(conf)
+	if err != nil {
+		return fail(err)
+	}
+	defer e.Close()
+	select {
+	case err := <-e.Err():
+		return fail(err)
+	case <-e.Server.StopNotify():
+		return fail(errors.New("the server has stopped"))
+	}
+}
+
+// etcdMember is a member as the cluster lists it.
+type etcdMember struct {
+	ID       string   `json:"ID"`
+	Name     string   `json:"name"`
+	PeerURLs []string `json:"peerURLs"`
+}
+
+type etcdMembers struct {
+	Header struct {
+		MemberID string `json:"member_id"`
+	} `json:"header"`
+	Members []etcdMember `json:"members"`
+}
+
+// ready asks for the member's health, which includes a read that a majority
+// confirms, and for the member that answers: its peer address is on this
+// machine and thus nobody else's.
+func (m *etcd) ready(ctx context.Context, _ int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var health struct {
+		Health string `json:"health"`
+		Reason string `json:"reason"`
+	}
+	if err := call(ctx, http.MethodGet, m.url()+"/health", nil, &health); err != nil {
+		return err
+	}
+	if health.Health != "true" {
+		return fmt.Errorf("unhealthy: %s", health.Reason)
+	}
+	list, err := m.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range list.Members {
+		if x.ID == list.Header.MemberID {
+			if x.Name != m.name || !slices.Contains(x.PeerURLs, m.peerURL()) {
+				return fmt.Errorf("the server on port %d is member %q at %v, not %q at %s", m.client, x.Name, x.PeerURLs, m.name, m.peerURL())
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("the server on port %d is no member of its cluster", m.client)
+}
+
+func (m *etcd) list(ctx context.Context) (etcdMembers, error) {
+	var list etcdMembers
+	err := call(ctx, http.MethodPost, m.url()+"/v3/cluster/member/list", struct{}{}, &list)
+	return list, err
+}
+
+// rejoinLimit is how long it may take until the other members, who may have
+// to elect a leader first, have agreed on a new one.
+const rejoinLimit = 10 * time.Second
+
+// rejoin has the other members replace this one by a new one at the same
+// address: a member that forgot what it voted for must not come back as the old.
+func (m *etcd) rejoin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rejoinLimit)
+	defer cancel()
+	for {
+		var errs []error
+		for _, other := range m.cluster.members {
+			if other == m {
+				continue
+			}
+			err := m.replaceThrough(ctx, other)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, fmt.Errorf("through %s: %w", other.name, err))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(errs...)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// replaceThrough may be repeated if its outcome is unknown: it removes what it
+// added before.
+func (m *etcd) replaceThrough(ctx context.Context, other *etcd) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	list, err := other.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range list.Members {
+		if slices.Contains(x.PeerURLs, m.peerURL()) {
+			req := map[string]string{"ID": x.ID}
+			if err := call(ctx, http.MethodPost, other.url()+"/v3/cluster/member/remove", req, nil); err != nil {
+				return err
+			}
+		}
+	}
+	req := map[string]any{"peerURLs": []string{m.peerURL()}}
+	return call(ctx, http.MethodPost, other.url()+"/v3/cluster/member/add", req, nil)
+}
+
+// etcdHTTP keeps no connections: a reply must not come from before a restart.
+var etcdHTTP = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// call sends a request with a JSON body and decodes the answer.
+func call(ctx context.Context, method, url string, body, answer any) error {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, r)
+	if err != nil {
+		return err
+	}
+	resp, err := etcdHTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, resp.Status, bytes.TrimSpace(b))
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(b, answer); err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}

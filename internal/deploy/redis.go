@@ -1,0 +1,112 @@
+package deploy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// redis is a Redis server without persistence, unless its options, which are
+// the directives of its configuration file, say otherwise.
+func init() {
+	Register(Software{
+		Name: "redis",
+		find: func(ctx context.Context, path string) (Binary, error) {
+			path, err := locate(path, "redis-server", usual("redis-server")...)
+			if err != nil {
+				return Binary{}, err
+			}
+			v, err := version(ctx, path, "--version", regexp.MustCompile(`\bv=(\S+)`))
+			return Binary{Path: path, Version: v}, err
+		},
+		programs: func(s site) ([]program, error) {
+			var all []program
+			for i, server := range s.servers {
+				err := checkOptions(server, regexp.MustCompile(`^[a-z-]+$`), "bind", "port", "dir", "daemonize", "logfile", "requirepass")
+				if err != nil {
+					return nil, err
+				}
+				port, err := s.port()
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, &redis{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port})
+			}
+			return all, nil
+		},
+	})
+}
+
+type redis struct {
+	bin     Binary
+	dir     string
+	options map[string]string
+	port    int
+}
+
+func (r *redis) prepare(context.Context, bool) error {
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	var conf strings.Builder
+	fmt.Fprintf(&conf, "bind 127.0.0.1\nport %d\ndir %q\nsave \"\"\nappendonly no\n", r.port, r.dir)
+	if compareNumbers(r.bin.Version, "7") >= 0 {
+		conf.WriteString("enable-debug-command local\n")
+	}
+	for _, k := range sortedKeys(r.options) {
+		v := r.options[k]
+		if v == "" {
+			v = `""`
+		}
+		fmt.Fprintf(&conf, "%s %s\n", k, v)
+	}
+	return os.WriteFile(r.conf(), []byte(conf.String()), 0o600)
+}
+
+func (r *redis) conf() string { return filepath.Join(r.dir, "redis.conf") }
+
+func (r *redis) command() (*exec.Cmd, error) { return exec.Command(r.bin.Path, r.conf()), nil }
+
+// ready asks for a PONG, which a server that still loads its data refuses, and
+// for the process id.
+func (r *redis) ready(ctx context.Context, pid int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address(r.port))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := fmt.Fprint(conn, "PING\r\nINFO server\r\n"); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(conn)
+	if !lines.Scan() {
+		return fmt.Errorf("no answer to PING: %v", lines.Err())
+	}
+	if pong := lines.Text(); pong != "+PONG" {
+		return fmt.Errorf("the answer to PING is %q", pong)
+	}
+	for lines.Scan() {
+		if id, ok := strings.CutPrefix(lines.Text(), "process_id:"); ok {
+			if id != strconv.Itoa(pid) {
+				return fmt.Errorf("the server on port %d is process %s, not %d", r.port, id, pid)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("no process_id in the answer to INFO: %v", lines.Err())
+}
+
+func (r *redis) ended() error   { return nil }
+func (r *redis) url() string    { return "redis://" + address(r.port) }
+func (r *redis) listens() []int { return []int{r.port} }

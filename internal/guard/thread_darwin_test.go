@@ -1,0 +1,3 @@
+package guard
+
+func threadID() int { return 0 }

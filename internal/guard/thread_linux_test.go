@@ -1,0 +1,5 @@
+package guard
+
+import "syscall"
+
+func threadID() int { return syscall.Gettid() }

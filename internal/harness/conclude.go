@@ -1,0 +1,235 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/reports"
+)
+
+// ErrNoRun says that a folder is not that of a run.
+var ErrNoRun = errors.New("not a run's folder")
+
+// CheckOptions say how recorded histories are checked and told.
+type CheckOptions struct {
+	Gate    []string // properties whose violation counts; nil is all
+	Checker checker.Options
+	Read    history.ReadOptions
+	Text    io.Writer // where the report goes; nil for none
+	Report  reports.Options
+}
+
+// CheckRun judges what is recorded in a run's folder, also that of a run which
+// was killed. It changes nothing, and the outcome is the same each time.
+func CheckRun(dir string, o CheckOptions) (*reports.Run, error) {
+	path := filepath.Join(dir, runFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w: there is no %s in it", dir, ErrNoRun, runFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var meta reports.Run
+	if err := json.Unmarshal(b, &meta); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrNoRun, err)
+	}
+	meta.Dir = dir // it may have been moved
+	return &meta, check(&meta, filepath.Join(dir, historyFile), o)
+}
+
+// CheckFile judges a history that is not part of a run's folder. "-" is
+// standard input.
+func CheckFile(path string, o CheckOptions) (*reports.Run, error) {
+	meta := &reports.Run{}
+	return meta, check(meta, path, o)
+}
+
+// conclude judges a run that has just ended, and writes what came of it and
+// the report into the run's folder.
+func conclude(meta *reports.Run, gate []string) error {
+	text, err := os.OpenFile(filepath.Join(meta.Dir, reportFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	err = check(meta, filepath.Join(meta.Dir, historyFile), CheckOptions{
+		Gate: gate, Text: text, Report: reports.Options{Width: 100},
+	})
+	if err = errors.Join(err, text.Close()); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(meta.Dir, runFile), meta)
+}
+
+// check judges the history at path, completes meta, and writes the report.
+func check(meta *reports.Run, path string, o CheckOptions) error {
+	h, err := history.Open(path, o.Read)
+	if err != nil {
+		return err
+	}
+	rep := checker.Check(h, o.Checker)
+	meta.SetReport(rep)
+	end := endOf(h)
+	meta.Status = status(rep, end, o.Gate)
+	meta.Reasons = append(end.reasons, doubts(rep, o.Gate)...)
+	if o.Text == nil {
+		return nil
+	}
+	events, err := eventsFor(rep, h, path, o.Read)
+	if err != nil {
+		return err
+	}
+	return reports.Text(o.Text, meta, rep, events, o.Report)
+}
+
+// A history of more events is not told whole, but around its witnesses.
+const (
+	wholeHistory = 5000
+	around       = 100
+)
+
+// eventsFor returns the events that a report tells.
+func eventsFor(rep *checker.Report, h *history.History, path string, o history.ReadOptions) ([]history.Event, error) {
+	if path == "-" {
+		return nil, nil // it cannot be read twice
+	}
+	first, last := int64(0), int64(math.MaxInt64)
+	if h.Events > wholeHistory {
+		first, last = witnessed(rep)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	o.Name = path
+	s, err := history.NewScanner(f, o)
+	if err != nil {
+		return nil, err
+	}
+	var events []history.Event
+	for s.Scan() {
+		if e := s.Event(); e.Index >= first && e.Index <= last {
+			events = append(events, e)
+		} else if e.Index > last {
+			return events, nil
+		}
+	}
+	return events, s.Err()
+}
+
+// witnessed returns the range of indexes around the first witness that there
+// is, or the beginning of the history.
+func witnessed(rep *checker.Report) (first, last int64) {
+	for _, p := range rep.Properties {
+		if w := p.Witness; w != nil && len(w.Events) > 0 {
+			return w.Events[0] - around, w.Events[len(w.Events)-1] + around
+		}
+	}
+	return 0, around
+}
+
+// ending is what the harness itself said of a run's end.
+type ending struct {
+	complete     bool // the run came to its end
+	interrupted  bool
+	failed       bool // the environment failed
+	inconclusive bool
+	reasons      []string
+}
+
+func endOf(h *history.History) ending {
+	var s ending
+	ours := false
+	for _, e := range h.Other {
+		if e.Process != history.Harness {
+			continue
+		}
+		switch e.F {
+		case history.Run:
+			ours = true
+		case endEvent:
+			s.complete = true
+		case errorEvent:
+			s.failed = true
+			s.reasons = append(s.reasons, e.Error)
+		case inconclusiveEvent:
+			s.inconclusive = true
+			s.reasons = append(s.reasons, e.Error)
+		case interruptEvent:
+			s.interrupted = true
+			s.reasons = append(s.reasons, "the run was interrupted")
+		}
+	}
+	if ours && !s.complete {
+		s.reasons = append(s.reasons, "the history ends before the run did: the harness was killed or could not write")
+	}
+	return s
+}
+
+// status ranks what a run came to: a violation outranks everything else.
+func status(rep *checker.Report, s ending, gate []string) reports.Status {
+	for _, p := range gated(rep, gate) {
+		if p.Verdict == checker.Violated {
+			return reports.Violation
+		}
+	}
+	for _, p := range rep.Properties {
+		if p.Second != nil && p.Second.Outcome == "disagrees" {
+			return reports.Error
+		}
+	}
+	switch {
+	case s.failed:
+		return reports.Error
+	case s.inconclusive, s.interrupted, !s.complete, rep.Operations == 0:
+		return reports.Inconclusive
+	}
+	for _, p := range gated(rep, gate) {
+		if p.Verdict == checker.Unknown {
+			return reports.Inconclusive
+		}
+	}
+	return reports.Pass
+}
+
+// doubts says what keeps a run from passing.
+func doubts(rep *checker.Report, gate []string) []string {
+	var ds []string
+	if rep.Operations == 0 {
+		ds = append(ds, "no client did anything: nothing was tested")
+	}
+	for _, p := range rep.Properties {
+		if p.Second != nil && p.Second.Outcome == "disagrees" {
+			ds = append(ds, fmt.Sprintf("%s: porcupine disagrees: %s", p.Name, p.Second.Detail))
+		}
+	}
+	for _, p := range gated(rep, gate) {
+		if p.Verdict == checker.Unknown {
+			ds = append(ds, fmt.Sprintf("%s is unknown: %s", p.Name, p.Why))
+		}
+	}
+	return ds
+}
+
+// gated are the properties that count: those that gate names, or all.
+func gated(rep *checker.Report, gate []string) []checker.Property {
+	if len(gate) == 0 {
+		return rep.Properties
+	}
+	var ps []checker.Property
+	for _, name := range gate {
+		if p := rep.Property(name); p != nil {
+			ps = append(ps, *p)
+		}
+	}
+	return ps
+}

@@ -1,0 +1,315 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/client"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+// Events of the harness, beside those that history names.
+const (
+	endEvent          = "end"          // the run came to its end; without it the history was cut off
+	remarkEvent       = "remark"       // something that a reader should know
+	inconclusiveEvent = "inconclusive" // why the run proves nothing
+	errorEvent        = "error"        // why the environment failed
+	interruptEvent    = "interrupted"  // the user ended the run
+)
+
+const (
+	stepTimeout = 10 * time.Second     // for an answer, where a step names no other
+	answerGrace = 5 * time.Second      // for the answer to a waiting acquire, after its wait
+	tryInterval = 5 * time.Millisecond // between tries of a client that cannot wait
+)
+
+// directed is a client that walks through a script.
+type directed struct {
+	*client.Proc
+	hello  client.Hello
+	queued *queued
+	writes int
+	holds  map[string]bool // keys that it was granted and has not released
+}
+
+// queued is an operation whose answer nobody waits for yet.
+type queued struct {
+	*client.Pending
+	step scenarios.Step
+}
+
+// inconclusive is an error after which a run proves nothing, although nothing
+// of the environment failed.
+type inconclusive struct{ error }
+
+func (i inconclusive) Unwrap() error { return i.error }
+
+// directed walks through the scenario's steps.
+func (r *run) directed(ctx context.Context) error {
+	for _, s := range r.scenario.Steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.step(ctx, s); err != nil {
+			return fmt.Errorf("%s:%d: %w", r.scenario.File, s.Line, err)
+		}
+	}
+	return nil
+}
+
+func (r *run) step(ctx context.Context, s scenarios.Step) error {
+	switch {
+	case s.Fault != "":
+		return r.inject(ctx, s)
+	case s.Heal != "":
+		return r.heal(ctx, s.Heal)
+	case s.Await != "":
+		c := r.clients[s.Await]
+		q := c.queued
+		c.queued = nil
+		if q == nil {
+			return nil // its invocation was skipped
+		}
+		return r.finish(ctx, c, q.step, q.Pending, stepTimeout)
+	default:
+		return r.operate(ctx, s)
+	}
+}
+
+// operate has a client do one operation.
+func (r *run) operate(ctx context.Context, s scenarios.Step) error {
+	c := r.clients[s.Client]
+	if why := r.skip(c, s); why != "" {
+		r.rec.Record(history.Event{
+			Process: history.Harness, Type: history.Info, F: history.Skip, Key: r.scenario.Key,
+			Error: fmt.Sprintf("%s %s: %s", s.Client, s.Do, why),
+		})
+		return nil
+	}
+	within := s.Within.Of(r.ttl)
+	if within == 0 && s.Do != history.Acquire {
+		within = stepTimeout
+	}
+	req := client.Request{F: s.Do, Key: r.scenario.Key}
+	switch s.Do {
+	case history.Acquire:
+		if c.hello.Can(client.CanWait) {
+			req.Wait = within.Milliseconds()
+		} else if within > 0 {
+			return r.acquireByTries(ctx, c, s, req, within)
+		}
+		within += answerGrace
+	case history.Write:
+		c.writes++
+		req.Value = s.Value
+		if req.Value == "" {
+			req.Value = fmt.Sprintf("%s-%d", s.Client, c.writes)
+		}
+		req.URL = r.resource.WriteURL(s.Client, req.Key, req.Value)
+	case history.Read:
+		req.URL = r.resource.ReadURL(s.Client, req.Key)
+	}
+	p, err := c.Invoke(ctx, req)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", s.Client, s.Do, err)
+	}
+	if s.Queue {
+		c.queued = &queued{p, s}
+		return nil
+	}
+	return r.finish(ctx, c, s, p, within)
+}
+
+// skip says why a step must be left out, or "": what is done outside of a claim
+// would be the workload's fault and not the lock's.
+func (r *run) skip(c *directed, s scenarios.Step) string {
+	switch s.Do {
+	case history.Write, history.Renew, history.Release:
+		if !c.holds[r.scenario.Key] {
+			return "it was not granted the lock"
+		}
+	}
+	switch {
+	case s.Do == history.Renew && !c.hello.Can(client.CanRenew):
+		return "it cannot renew"
+	case s.Do == history.Check && !c.hello.Can(client.CanCheck):
+		return "it cannot check"
+	}
+	return ""
+}
+
+// acquireByTries has a client that cannot wait try again and again. Each try is
+// an operation of its own.
+func (r *run) acquireByTries(ctx context.Context, c *directed, s scenarios.Step, req client.Request, within time.Duration) error {
+	wait, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		p, err := c.Invoke(ctx, req)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", s.Client, s.Do, err)
+		}
+		e, err := await(ctx, p, stepTimeout)
+		if err != nil || e.Type != history.Fail {
+			return r.judge(ctx, c, s, e, err)
+		}
+		select {
+		case <-wait.Done():
+			return r.judge(ctx, c, s, e, nil)
+		case <-time.After(tryInterval):
+		}
+	}
+}
+
+// finish waits for the answer to an operation and judges it.
+func (r *run) finish(ctx context.Context, c *directed, s scenarios.Step, p *client.Pending, within time.Duration) error {
+	e, err := await(ctx, p, within)
+	return r.judge(ctx, c, s, e, err)
+}
+
+func await(ctx context.Context, p *client.Pending, within time.Duration) (history.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return p.Wait(ctx)
+}
+
+// judge decides whether the script may go on after an answer. An acquire that
+// is not granted leaves untested what the scenario is about; other operations
+// may come out as they will: that is what is being observed.
+func (r *run) judge(ctx context.Context, c *directed, s scenarios.Step, e history.Event, err error) error {
+	if err != nil && (ctx.Err() != nil || !errors.Is(err, client.ErrUnanswered)) {
+		return fmt.Errorf("%s %s: %w", c.Name(), s.Do, err)
+	}
+	if c.holds == nil {
+		c.holds = map[string]bool{}
+	}
+	switch s.Do {
+	case history.Acquire:
+		c.holds[r.scenario.Key] = err == nil && e.Type == history.OK
+	case history.Release:
+		c.holds[r.scenario.Key] = false
+	}
+	if s.MayFail {
+		return nil
+	}
+	if err != nil {
+		return inconclusive{fmt.Errorf("%s did not answer to %s in time", c.Name(), s.Do)}
+	}
+	if s.Do == history.Acquire && e.Type != history.OK {
+		return inconclusive{fmt.Errorf("%s was not granted the lock (%s): the thing to be tested did not happen", c.Name(), e.Error)}
+	}
+	return nil
+}
+
+// inject brings a fault into effect. One that cannot be shown to be in effect
+// makes the run inconclusive.
+func (r *run) inject(ctx context.Context, s scenarios.Step) error {
+	kind, err := nemesis.Find(s.Fault)
+	if err != nil {
+		return err
+	}
+	if kind.Available != nil {
+		if err := kind.Available(); err != nil {
+			return inconclusive{fmt.Errorf("fault %s is unavailable: %w", s.Fault, err)}
+		}
+	}
+	f, err := kind.New(s.With)
+	if err != nil {
+		return err
+	}
+	var targets []nemesis.Target
+	for _, name := range s.On {
+		t, err := r.target(name)
+		if err != nil {
+			return err
+		}
+		targets = append(targets, t)
+	}
+	ft := &fault{kind: s.Fault, targets: s.On, Fault: f}
+	r.faults = append(r.faults, ft)
+	r.record(ft, history.Invoke, "", nil)
+	proof, err := f.Inject(ctx, targets)
+	if err != nil {
+		r.record(ft, history.Fail, proof, err)
+		return inconclusive{fmt.Errorf("fault %s did not take effect: %w", s.Fault, err)}
+	}
+	r.record(ft, history.OK, proof, nil)
+	return nil
+}
+
+// heal ends the youngest fault of the kind. That healing begins is recorded
+// before it does: what the targets do from then on, they may do unharmed.
+func (r *run) heal(ctx context.Context, kind string) error {
+	for i := len(r.faults) - 1; i >= 0; i-- {
+		f := r.faults[i]
+		if f.kind != kind {
+			continue
+		}
+		r.faults = slices.Delete(r.faults, i, i+1)
+		r.rec.Record(history.Event{
+			Process: history.Nemesis, Type: history.Info, F: history.Heal,
+			Value: encode(map[string]any{"fault": kind, "on": f.targets}),
+		})
+		proof, err := f.Heal(ctx)
+		r.record(f, history.Info, proof, err)
+		if err != nil {
+			return fmt.Errorf("heal %s: %w", kind, err)
+		}
+		return nil
+	}
+	return nil
+}
+
+// record writes an event of the nemesis.
+func (r *run) record(f *fault, t history.Type, proof nemesis.Proof, failure error) {
+	value := map[string]any{"on": f.targets}
+	if proof != "" {
+		value["proof"] = proof
+	}
+	e := history.Event{Process: history.Nemesis, Type: t, F: f.kind, Value: encode(value)}
+	if failure != nil {
+		e.Error = failure.Error()
+	}
+	r.rec.Record(e)
+}
+
+// encode returns v as JSON. Values of the harness's own making cannot fail.
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// target finds a client or a server by its name.
+func (r *run) target(name string) (nemesis.Target, error) {
+	if c, ok := r.clients[name]; ok {
+		return c, nil
+	}
+	for _, n := range r.nodes {
+		if n.Name() == name {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("no client and no server is named %q here", name)
+}
+
+// fail records why a run did not come to its end, so that checking its folder
+// again tells the same.
+func (r *run) fail(ctx context.Context, err error) {
+	f := errorEvent
+	var in inconclusive
+	switch {
+	case ctx.Err() != nil:
+		f = interruptEvent
+	case errors.As(err, &in):
+		f = inconclusiveEvent
+	}
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: f, Error: err.Error()})
+}

@@ -1,0 +1,318 @@
+// Package harness makes one run: it starts the servers, the resource and the
+// clients, walks through the scenario, injects its faults, and has the history
+// checked. Everything about the run is in one folder.
+package harness
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/backends/resource"
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/client"
+	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/selfexec"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/reports"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+// Options say on what a scenario runs.
+type Options struct {
+	Backend  backends.Backend
+	Resource string            // kind of resource; "" is the backend's default
+	Nodes    int               // number of servers; 0 is the backend's default
+	TTL      time.Duration     // lease to ask for; 0 is the scenario's
+	Seed     int64             // of everything random
+	Repeat   int               // which repeat this is, from 1
+	Client   []string          // command line of an external client; nil is the backend's own
+	Bin      map[string]string // paths of server binaries by software, where not to be searched
+	Cache    *deploy.Cache     // shared by runs; nil is one of the run's own
+	Out      string            // folder in which the run's folder is made
+	Replay   string            // the command that makes this run again
+	Gate     []string          // properties whose violation counts; nil is all
+}
+
+// Files of a run's folder.
+const (
+	historyFile = "history.jsonl"
+	runFile     = "run.json"
+	reportFile  = "report.txt"
+	sourceFile  = "scenario.yaml"
+)
+
+// teardownTimeout bounds the end of a run: healing, closing clients, stopping
+// servers. It is not cut short by an interrupt, so that nothing is left behind.
+const teardownTimeout = 20 * time.Second
+
+// run is a run that is going on.
+type run struct {
+	Options
+	scenario *scenarios.Scenario
+	ttl      time.Duration
+	meta     reports.Run
+	rec      *history.Recorder
+	servers  *deploy.Local
+	nodes    []*deploy.Node
+	resource *resource.Resource
+	clients  map[string]*directed
+	faults   []*fault // in effect, in the order of injection
+}
+
+// fault is a fault that the scenario has brought into effect.
+type fault struct {
+	kind    string
+	targets []string
+	nemesis.Fault
+}
+
+// Run runs a scenario once and returns what came of it. The error is of the
+// kind that leaves no run behind, such as a folder that cannot be written; a
+// run that failed later is returned with the status of an error. When ctx ends,
+// the run is ended in order, and what was recorded is kept and checked.
+func Run(ctx context.Context, sc *scenarios.Scenario, o Options) (*reports.Run, error) {
+	start := time.Now()
+	r, err := newRun(sc, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.play(ctx); err != nil {
+		r.fail(ctx, err)
+	}
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: endEvent})
+	if err := r.rec.Close(); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.meta.Dir, err)
+	}
+	r.meta.Duration = time.Since(start)
+	return &r.meta, conclude(&r.meta, o.Gate)
+}
+
+// newRun makes the run's folder and starts its history.
+func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
+	r := &run{Options: o, scenario: sc, clients: map[string]*directed{}}
+	r.Resource = cmp.Or(o.Resource, o.Backend.Resource, "unfenced")
+	r.ttl = cmp.Or(o.TTL, sc.TTL.Of(0))
+	var remark string
+	if o.Backend.MinTTL != nil {
+		if least := o.Backend.MinTTL(backends.Options{Nodes: o.Nodes, TTL: r.ttl}); r.ttl < least {
+			remark = fmt.Sprintf("the least lease that %s grants is %v: used instead of %v", o.Backend.Name, least, r.ttl)
+			r.ttl = least
+		}
+	}
+	dir, err := makeRunDir(o.Out, fmt.Sprintf("%s-%s-%s", sc.Name, o.Backend.Name, r.Resource))
+	if err != nil {
+		return nil, err
+	}
+	r.meta = reports.Run{
+		Schema:   reports.Schema,
+		Scenario: sc.Name,
+		Backend:  o.Backend.Name,
+		Resource: r.Resource,
+		Runtime:  "local",
+		Seed:     o.Seed,
+		Repeat:   o.Repeat,
+		TTL:      r.ttl,
+		Versions: map[string]string{},
+		Dir:      dir,
+		Replay:   o.Replay,
+		Violates: sc.Violates,
+	}
+	if err := writeJSON(filepath.Join(dir, runFile), r.meta); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, sourceFile), sc.Source, 0o600); err != nil {
+		return nil, fmt.Errorf("write: %w", err)
+	}
+	if r.rec, err = history.Create(filepath.Join(dir, historyFile)); err != nil {
+		return nil, err
+	}
+	header := encode(map[string]any{
+		"schema": reports.Schema, "scenario": sc.Name, "backend": o.Backend.Name, "resource": r.Resource,
+		"ttl_ms": r.ttl.Milliseconds(), "seed": o.Seed,
+	})
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: history.Run, Value: header})
+	if remark != "" {
+		r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: remarkEvent, Error: remark})
+	}
+	return r, nil
+}
+
+// play starts everything, walks through the scenario and ends everything.
+func (r *run) play(ctx context.Context) (err error) {
+	defer func() {
+		// The end of a run must come whole, also after an interrupt.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownTimeout)
+		defer cancel()
+		err = errors.Join(err, r.tearDown(ctx))
+	}()
+	if err := r.setUp(ctx); err != nil {
+		return err
+	}
+	return r.directed(ctx)
+}
+
+// setUp starts the servers, then the resource and the clients.
+func (r *run) setUp(ctx context.Context) error {
+	wanted := r.serversWanted()
+	if len(wanted) > 0 {
+		var err error
+		r.servers, err = deploy.NewLocal(deploy.Options{Dir: r.meta.Dir, Bin: r.Bin, Cache: r.Cache})
+		if err != nil {
+			return err
+		}
+		if r.nodes, err = r.servers.Start(ctx, wanted); err != nil {
+			return err
+		}
+	}
+	var endpoints []backends.Endpoint
+	var dsn string
+	for _, n := range r.nodes {
+		r.meta.Versions[n.Software()] = n.Version()
+		if n.Software() == "postgres" {
+			dsn = n.Endpoint().URL
+		}
+		if n.Name() != resourceServer {
+			endpoints = append(endpoints, n.Endpoint())
+		}
+	}
+	var err error
+	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn})
+	if err != nil {
+		return err
+	}
+	return r.startClients(ctx, endpoints)
+}
+
+// resourceServer is the name of the server that a resource needs for itself.
+const resourceServer = "resource-db"
+
+// serversWanted are the backend's servers, and the resource's if it is in a
+// database that the backend does not have.
+func (r *run) serversWanted() []backends.Server {
+	var wanted []backends.Server
+	if r.Backend.Servers != nil {
+		wanted = r.Backend.Servers(backends.Options{Nodes: r.Nodes, TTL: r.ttl})
+	}
+	kind, err := resource.Find(r.Resource)
+	if err != nil || kind.Software == "" {
+		return wanted // an unknown kind is refused when it is opened
+	}
+	for _, s := range wanted {
+		if s.Software == kind.Software {
+			return wanted
+		}
+	}
+	return append(wanted, backends.Server{Name: resourceServer, Software: kind.Software})
+}
+
+// startClients starts the scenario's clients side by side and connects them.
+func (r *run) startClients(ctx context.Context, endpoints []backends.Endpoint) error {
+	command := r.Client
+	if len(command) == 0 {
+		var err error
+		if command, err = selfexec.Command("worker", r.Backend.Name); err != nil {
+			return err
+		}
+	}
+	type started struct {
+		d   *directed
+		err error
+	}
+	results := make(chan started)
+	for _, name := range r.scenario.Clients {
+		go func() {
+			d, err := r.startClient(ctx, name, command, endpoints)
+			results <- started{d, err}
+		}()
+	}
+	var errs []error
+	for range r.scenario.Clients {
+		s := <-results
+		if s.d != nil {
+			r.clients[s.d.Name()] = s.d
+			r.meta.Versions["client "+s.d.hello.Name] = s.d.hello.Version
+		}
+		errs = append(errs, s.err)
+	}
+	return errors.Join(errs...)
+}
+
+// startClient returns the client also with an error, if it has to be closed.
+func (r *run) startClient(ctx context.Context, name string, command []string, endpoints []backends.Endpoint) (*directed, error) {
+	p, err := client.Start(client.Options{
+		Name:     name,
+		Command:  command,
+		Stderr:   filepath.Join(r.meta.Dir, "client-"+name+".log"),
+		Recorder: r.rec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d := &directed{Proc: p}
+	d.hello, err = p.Open(ctx, client.OpenOptions{Servers: endpoints, TTL: r.ttl, ResourceDSN: r.resource.DSN()})
+	return d, err
+}
+
+// tearDown heals what is left of faults, ends the clients, and then what they
+// talk to.
+func (r *run) tearDown(ctx context.Context) error {
+	var errs []error
+	for len(r.faults) > 0 {
+		errs = append(errs, r.heal(ctx, r.faults[len(r.faults)-1].kind))
+	}
+	closed := make(chan error)
+	for _, c := range r.clients {
+		go func() { closed <- c.Close(ctx) }()
+	}
+	for range r.clients {
+		errs = append(errs, <-closed)
+	}
+	if r.resource != nil {
+		errs = append(errs, r.resource.Sync(ctx), r.resource.Close())
+	}
+	if r.servers != nil {
+		errs = append(errs, r.servers.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// makeRunDir makes a new private folder for a run in out.
+func makeRunDir(out, name string) (string, error) {
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		return "", fmt.Errorf("make the folder for runs: %w (choose another with --out)", err)
+	}
+	stamp := time.Now().Format("20060102T150405.000")
+	for n := range 1000 {
+		dir := filepath.Join(out, fmt.Sprintf("%s-%s", stamp, name))
+		if n > 0 {
+			dir += fmt.Sprintf("-%d", n)
+		}
+		err := os.Mkdir(dir, 0o700)
+		if errors.Is(err, os.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("make the run's folder: %w (choose another place with --out)", err)
+		}
+		return dir, nil
+	}
+	return "", fmt.Errorf("make the run's folder: a thousand of them are in %s already with the time %s", out, stamp)
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.WriteFile(path, append(b, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+//go:build !(linux && amd64)
+
+package clock
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/lockcheck/lockcheck/internal/execstop"
+)
+
+// Available returns an error: there is no implementation for this platform.
+func Available() error {
+	return fmt.Errorf("a clock of a single process needs linux/amd64, this is %s/%s", runtime.GOOS, runtime.GOARCH)
+}
+
+// New returns the error of Available.
+func New() (*Control, error) { return nil, Available() }
+
+// Files and Apply make a Control a patch for execstop.Start.
+func (c *Control) Files() []*os.File { return nil }
+
+// Apply returns the error of Available.
+func (c *Control) Apply(*execstop.Tracee, []int) error { return Available() }
+
+// Follows returns the error of Available.
+func (c *Control) Follows(int) error { return Available() }
+
+func now(int) (int64, error) { return 0, Available() }
+
+func sleepUntil(int64) error { return Available() }

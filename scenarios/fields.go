@@ -1,0 +1,60 @@
+package scenarios
+
+func scenarioFields(s *Scenario) []field {
+	return []field{
+		{"name", "the scenario's name: small letters, digits and dashes", true, text(&s.Name)},
+		{"summary", "what happens, in one line", false, text(&s.Summary)},
+		{"why", "why the scenario exists", false, text(&s.Why)},
+		{"claims", "ids of the claims and public bug reports that it is about", false, names(&s.Claims, nil)},
+		{"clients", "names of the clients, each a process of its own", true, names(&s.Clients, nil)},
+		{"key", "name of the lock; k if left out", false, scalarText(&s.Key)},
+		{"ttl", "lease to ask for; 1s if left out", false, duration(&s.TTL)},
+		{"backends", "backends that it makes sense for; all if left out", false, names(&s.Backends, nil)},
+		{"violates", "property whose violation `reproduce` asserts; left out for controls", false, word(&s.Violates, Properties())},
+		{"steps", "what happens, one after the other", true,
+			objects(&s.Steps, "a step", stepFields, func(s *Step, line int) { s.Line = line })},
+		{"expect", "what must come out; later entries override earlier ones", false,
+			objects(&s.Expect, "an expectation", expectationFields, func(e *Expectation, line int) { e.Line = line })},
+	}
+}
+
+func stepFields(s *Step) []field {
+	return []field{
+		{"client", "who does it", false, text(&s.Client)},
+		{"do", "operation of the client", false, word(&s.Do, Operations())},
+		{"value", "value to write", false, scalarText(&s.Value)},
+		{"within", "acquire: how long to wait for the lock, 0s for a single try; others: deadline for the answer; 10s if left out", false, within(&s.Within)},
+		{"queue", "send the request without waiting for the answer: the client is under a fault; a later await collects it", false, boolean(&s.Queue)},
+		{"may_fail", "a failure of this step does not make the run inconclusive", false, boolean(&s.MayFail)},
+		{"fault", "kind of fault to inject; the step ends when it is proved to be in effect", false, text(&s.Fault)},
+		{"on", "targets of the fault: clients or servers", false, names(&s.On, nil)},
+		{"with", "parameters of the fault", false, table(&s.With, nil, nil)},
+		{"heal", "kind of fault to end; faults still in effect after the last step are ended then", false, text(&s.Heal)},
+		{"await", "client whose queued operation to wait for", false, text(&s.Await)},
+	}
+}
+
+// within gives *dst its default until the file says otherwise, so that 0s can
+// be told from nothing.
+func within(dst *Duration) value {
+	*dst = Duration{Time: DefaultWithin}
+	return duration(dst)
+}
+
+func expectationFields(e *Expectation) []field {
+	return []field{
+		{"backends", "backends that it is about; all if left out", false, names(&e.Backends, nil)},
+		{"resources", "resources that it is about; all if left out", false, names(&e.Resources, nil)},
+		{"properties", "the verdict on each property", false, table(&e.Properties, Properties(), Verdicts())},
+		{"status", "how the run as a whole comes out", false, word(&e.Status, Statuses())},
+		{"why", "the reason, in one line", false, text(&e.Why)},
+	}
+}
+
+func suiteFields(s *Suite) []field {
+	return []field{
+		{"name", "the suite's name: small letters, digits and dashes", true, text(&s.Name)},
+		{"summary", "what it is for, in one line", false, text(&s.Summary)},
+		{"scenarios", "names of scenarios, or files relative to this one", true, names(&s.Scenarios, &s.lines)},
+	}
+}

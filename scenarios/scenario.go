@@ -1,0 +1,190 @@
+// Package scenarios holds scenario and suite files: their types, the strict
+// parser that names file and line in every error, the JSON Schema, and the
+// files that come with lockcheck.
+//
+// A directed scenario is a script of steps of named clients. Steps run one
+// after the other; each ends when what it asked for was observed, not after a
+// time. docs/writing-a-scenario.md is the manual.
+package scenarios
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Scenario is one scenario file, with the defaults filled in.
+type Scenario struct {
+	Name    string
+	Summary string // one line
+	Why     string // why the scenario exists
+	Claims  []string
+	Clients []string // names of the directed clients, as in the history
+	Key     string   // the lock, and the object that it protects
+	// TTL is the lease to ask for; it is always absolute.
+	TTL      Duration
+	Backends []string // backends it makes sense for; empty means all
+	// Violates is the property whose violation `reproduce` asserts; empty for
+	// controls.
+	Violates string
+	Steps    []Step
+	Expect   []Expectation
+
+	File     string         // where it came from, for messages
+	Embedded bool           // it comes with lockcheck, and File is no file on disk
+	Source   []byte         // the file's text
+	lines    map[string]int // of the fields, in the file
+}
+
+// Step is one step: exactly one of Do, Fault, Heal and Await is set.
+type Step struct {
+	Client string // who does Do
+	Do     string // one of Operations
+	Value  string // of a write
+	// Within is, of an acquire, how long to wait for the lock (0 is a single
+	// try); of the others, the time by which the answer must have come.
+	// DefaultWithin is filled in where the file says nothing.
+	Within Duration
+	// Queue sends the request and goes on without the answer, because the
+	// client is under a fault; a later Await collects the answer.
+	Queue bool
+	// MayFail says that a failure of the step is a possible outcome, and not a
+	// reason to call the run inconclusive.
+	MayFail bool
+
+	Fault string            // kind of fault to inject
+	On    []string          // its targets: names of clients or servers
+	With  map[string]string // its parameters
+
+	Heal  string // kind of fault to end, on all its targets
+	Await string // client whose queued operation is waited for
+
+	Line int // in the file
+}
+
+// Expectation says what must come out on some backends with some resources.
+type Expectation struct {
+	Backends   []string          // empty means any
+	Resources  []string          // empty means any
+	Properties map[string]string // property to one of Verdicts
+	Status     string            // "pass", "violation", "inconclusive", or empty
+	Why        string
+
+	Line int
+}
+
+// Defaults of what a file leaves out.
+const (
+	DefaultKey    = "k"
+	DefaultTTL    = time.Second
+	DefaultWithin = 10 * time.Second
+)
+
+// Words that files may use. They are functions so that nobody changes them.
+
+// Operations returns the values that Step.Do may have.
+func Operations() []string {
+	return []string{"acquire", "renew", "release", "check", "write", "read"}
+}
+
+// Properties returns the names of the properties that can be expected.
+func Properties() []string {
+	return []string{"mutex", "lease", "token", "fence", "state", "release", "liveness"}
+}
+
+// Verdicts returns what may be expected of a property. "any" withdraws what an
+// earlier entry expected.
+func Verdicts() []string { return []string{"held", "violated", "not applicable", Any} }
+
+// Any is the verdict that every outcome meets.
+const Any = "any"
+
+// Statuses returns what may be expected of a run as a whole.
+func Statuses() []string { return []string{"pass", "violation", "inconclusive"} }
+
+// Expected returns what the scenario expects of the backend with the resource:
+// property to verdict. Later entries override earlier ones; properties of which
+// nothing, or "any", is expected are left out.
+func (s *Scenario) Expected(backend, resource string) map[string]string {
+	want := map[string]string{}
+	for _, e := range s.Expect {
+		if !e.matches(backend, resource) {
+			continue
+		}
+		for property, verdict := range e.Properties {
+			if verdict == Any {
+				delete(want, property)
+			} else {
+				want[property] = verdict
+			}
+		}
+	}
+	return want
+}
+
+// ExpectedStatus returns the status that the scenario expects of the backend
+// with the resource, or "" if it states none.
+func (s *Scenario) ExpectedStatus(backend, resource string) string {
+	status := ""
+	for _, e := range s.Expect {
+		if e.Status != "" && e.matches(backend, resource) {
+			status = e.Status
+		}
+	}
+	return status
+}
+
+func (e Expectation) matches(backend, resource string) bool {
+	return (len(e.Backends) == 0 || slices.Contains(e.Backends, backend)) &&
+		(len(e.Resources) == 0 || slices.Contains(e.Resources, resource))
+}
+
+// Supports reports whether the scenario is meant for the backend.
+func (s *Scenario) Supports(backend string) bool {
+	return len(s.Backends) == 0 || slices.Contains(s.Backends, backend)
+}
+
+// Suite is a named list of scenarios.
+type Suite struct {
+	Name      string
+	Summary   string
+	Scenarios []string // names, or files relative to the suite's own
+
+	File  string
+	lines []int // of Scenarios, in the file
+}
+
+// Error is one fault found in a file.
+type Error struct {
+	File string
+	Line int // 0 if the fault is not at a line
+	Msg  string
+}
+
+func (e Error) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Msg
+	}
+	return e.File + ":" + strconv.Itoa(e.Line) + ": " + e.Msg
+}
+
+// Errors are all the faults found in a file, by line; there is at least one.
+type Errors []Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives access to the single errors.
+func (e Errors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, one := range e {
+		all[i] = one
+	}
+	return all
+}
