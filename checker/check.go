@@ -17,12 +17,18 @@ func Check(h *history.History, o Options) *Report {
 	cs := &claims{h: h, o: o, keys: make([]key, len(h.Keys))}
 	r := &Report{Operations: len(h.Ops), Assumptions: assumptions(h)}
 	var js []judged
+	object := h
 	if g, clear := cs.look(); clear && g.contended {
 		for i := range cs.keys {
 			cs.keys[i].id = int32(i)
 		}
 		r.Properties = cs.report(g)
 		r.Grants = g.grants
+		if !g.objects {
+			without := *h
+			without.Ops = nil
+			object = &without
+		}
 		if !o.NoSecondOpinion {
 			cs, js = cs.sample()
 		}
@@ -39,7 +45,7 @@ func Check(h *history.History, o Options) *Report {
 		}
 	}
 	state := slices.IndexFunc(r.Properties, func(p Property) bool { return p.Name == Release })
-	r.Properties = slices.Insert(r.Properties, state, checkState(h, o))
+	r.Properties = slices.Insert(r.Properties, state, checkState(object, o))
 	return r
 }
 
@@ -51,6 +57,7 @@ func (cs *claims) verdicts(js []judged) []Property {
 // judged is what is known of one lock.
 type judged struct {
 	low     *bounds
+	x       []int64 // by hold: the earliest time of its grant, for a correct service
 	beliefs overlaps
 	lease   leaseResult
 	promise *overlaps // what exclusion is judged on: the lease's overlaps, or the beliefs' without leases
@@ -102,14 +109,11 @@ func (cs *claims) judge() []judged {
 		j.sound = j.tokens.count == 0
 		j.fence = cs.fencing(k, j.low, applied[i], j.sound, j.exclusive)
 		j.observed, j.observedJudged, j.observedPair = cs.observed(writes[i])
-		x := j.lease.x
-		if x == nil {
-			x = make([]int64, len(k.holds))
-			for n := range k.holds {
-				x[n] = k.holds[n].a
-			}
+		j.x = j.lease.x
+		if j.x == nil {
+			j.x = j.low.low
 		}
-		j.release = cs.releases(k, j.promise, x)
+		j.release = cs.releases(k, j.promise, j.x)
 		if bounded {
 			j.liveness = cs.waits(k, bound)
 		}

@@ -13,6 +13,7 @@ type glance struct {
 	leases         bool
 	contended      bool // some acquire found the lock taken
 	accepted       int  // writes that the resource accepted
+	objects        bool // there are operations on what the lock protects
 }
 
 // holder is what one process holds during the pass.
@@ -160,16 +161,23 @@ func (cs *claims) look() (g glance, clear bool) {
 			if !w.held || w.key != op.Key || op.Call <= w.b || observed && op.HasToken {
 				return g, false
 			}
+			g.objects = true
+		default:
+			g.objects = true
 		}
 	}
-	end := int64(0)
-	if n := len(ops); n > 0 {
-		end = ops[n-1].Call
+	end := int64(-1) // of the history
+	last := func() int64 {
+		if end >= 0 {
+			return end
+		}
 		for i := range ops {
+			end = max(end, ops[i].Call)
 			if ops[i].Ret < history.Never {
 				end = max(end, ops[i].Ret)
 			}
 		}
+		return end
 	}
 	for i := range holders {
 		w := &holders[i]
@@ -177,7 +185,7 @@ func (cs *claims) look() (g glance, clear bool) {
 			continue
 		}
 		l := &locks[w.key]
-		if l.end > w.b || w.hasToken && w.token <= l.token || w.ttl > 0 && end > w.due+grace {
+		if l.end > w.b || w.hasToken && w.token <= l.token || w.ttl > 0 && last() > w.due+grace {
 			return g, false
 		}
 		if w.hasToken {
@@ -187,7 +195,7 @@ func (cs *claims) look() (g glance, clear bool) {
 	}
 	if bounded {
 		for i := range locks {
-			if locks[i].waiting && end-locks[i].last > bound {
+			if locks[i].waiting && last()-locks[i].last > bound {
 				return g, false
 			}
 		}
@@ -266,6 +274,8 @@ func (cs *claims) sample() (*claims, []judged) {
 		}
 		js[i].exclusive = k.allBelieved()
 	}
-	s.of = cs.grants
+	if len(part.Ops) < len(cs.h.Ops) {
+		s.of = cs.grants
+	}
 	return s, js
 }

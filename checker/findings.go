@@ -125,7 +125,7 @@ func (cs *claims) findFalse(f *found, k *key, j *judged) {
 		if h.resumed {
 			cs.findRevived(f, k, i)
 		}
-		t, _ := cs.toldEarly(h, j.times(k)[i])
+		t, _ := cs.toldEarly(h, j.x[i])
 		if t < 0 || cs.othersIn(k, h, t) {
 			continue
 		}
@@ -180,7 +180,7 @@ func (cs *claims) findGhosts(f *found, k *key) {
 func (cs *claims) findAgain(f *found, k *key, j *judged) {
 	for i := range k.holds {
 		h := &k.holds[i]
-		if h.end != byAgain || h.c >= h.expiry(j.times(k)[i]) {
+		if h.end != byAgain || h.c >= h.expiry(j.x[i]) {
 			continue
 		}
 		f.add(Again, cs.events(h), func() string {

@@ -1,7 +1,6 @@
 package checker
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 	"sort"
@@ -39,6 +38,8 @@ type lockCase struct {
 	first    *breach
 	unsure   string // why some key could not be decided
 
+	limit    searchTime // for deciding
+	opinions searchTime // for second opinions
 	refusals lockRefusals
 	ended    int
 	firstEd  int32
@@ -196,14 +197,39 @@ func (c *lockCase) key(k int32, ops []int32, g holdings, o Options) {
 
 // ---- exclusion ----
 
-// byEnd is a heap of tenures, the one that ends first on top.
+// byEnd is a binary heap of tenures, the one that ends first on top.
 type byEnd []tenure
 
-func (q byEnd) Len() int           { return len(q) }
-func (q byEnd) Less(i, j int) bool { return q[i].rc < q[j].rc }
-func (q byEnd) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *byEnd) Push(x any)        { *q = append(*q, x.(tenure)) }
-func (q *byEnd) Pop() any          { o := *q; n := len(o) - 1; x := o[n]; *q = o[:n]; return x }
+func (q *byEnd) push(t tenure) {
+	s := append(*q, t)
+	i := len(s) - 1
+	for i > 0 && s[(i-1)/2].rc > t.rc {
+		s[i] = s[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	s[i] = t
+	*q = s
+}
+
+func (q *byEnd) pop() {
+	s := *q
+	n := len(s) - 1
+	t := s[n]
+	s = s[:n]
+	*q = s
+	for i := 0; i < n; {
+		k := 2*i + 1
+		if k+1 < n && s[k+1].rc < s[k].rc {
+			k++
+		}
+		if k >= n || t.rc <= s[k].rc {
+			s[i] = t
+			break
+		}
+		s[i] = s[k]
+		i = k
+	}
+}
 
 // segment is an open interval of time during which a further hold is
 // impossible.
@@ -262,7 +288,7 @@ func (c *lockCase) exclusion(k int32, ts []tenure) blockedTimes {
 				return
 			}
 			step(t)
-			heap.Pop(q)
+			q.pop()
 			writerGap = writerGap || !writerBlocked()
 			readerGap = readerGap || !readerBlocked()
 		}
@@ -283,9 +309,9 @@ func (c *lockCase) exclusion(k int32, ts []tenure) blockedTimes {
 			c.found(c.crowd(k, t, with))
 		}
 		if t.shared {
-			heap.Push(&readers, t)
+			readers.push(t)
 		} else {
-			heap.Push(&writers, t)
+			writers.push(t)
 		}
 	}
 	expire(history.Never)
@@ -317,7 +343,7 @@ func (c *lockCase) crowd(k int32, t tenure, with []tenure) breach {
 	if n := len(who); n > 4 {
 		who = append(who[:4], fmt.Sprintf("%d more", n-4))
 	}
-	b.why = fmt.Sprintf("%s was granted to %s at %s while %s certainly held it, both until %s at least", object(h, k), h.Processes[t.process], when(h, t.ar), list(who), when(h, until))
+	b.why = fmt.Sprintf("%s was granted to %s at %s while %s certainly held it, until %s at least", object(h, k), h.Processes[t.process], when(h, t.ar), list(who), when(h, until))
 	return b
 }
 

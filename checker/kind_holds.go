@@ -106,6 +106,7 @@ func sequential(h *history.History) string {
 // or an unknown acquire did (a visit).
 func collect(h *history.History, ops []int32, seats []seat, epoch int32, modes, strict bool) (holdings, string) {
 	var g holdings
+	var touched []int32
 	at := func(process int32, shared bool) *seat {
 		i := 2 * process
 		if shared {
@@ -113,6 +114,7 @@ func collect(h *history.History, ops []int32, seats []seat, epoch int32, modes, 
 		}
 		s := &seats[i]
 		if s.epoch != epoch {
+			touched = append(touched, i)
 			*s = seat{epoch: epoch, open: s.open[:0], loose: s.loose[:0], unknown: s.unknown[:0]}
 		}
 		return s
@@ -193,10 +195,8 @@ func collect(h *history.History, ops []int32, seats []seat, epoch int32, modes, 
 			}
 		}
 	}
-	for i := range seats {
-		if seats[i].epoch == epoch {
-			g.open = append(g.open, seats[i].unknown...)
-		}
+	for _, i := range touched {
+		g.open = append(g.open, seats[i].unknown...)
 	}
 	return g, ""
 }

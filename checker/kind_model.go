@@ -171,7 +171,7 @@ func (c *lockCase) audit(ops []int32, g holdings, violated bool, o Options) *Opi
 			}
 		}
 	}
-	result, why := c.searchLock(ops, g.ownerless(c.m), o)
+	result, why := c.searchLock(ops, g.ownerless(c.m), o, &c.opinions)
 	switch agreed := agreement(result, violated); agreed {
 	case NotDecided:
 		return &Opinion{Outcome: agreed, Detail: why}
@@ -182,12 +182,12 @@ func (c *lockCase) audit(ops []int32, g holdings, violated bool, o Options) *Opi
 	}
 }
 
-func (c *lockCase) searchLock(ops []int32, ownerless bool, o Options) (porcupine.CheckResult, string) {
+func (c *lockCase) searchLock(ops []int32, ownerless bool, o Options, limit *searchTime) (porcupine.CheckResult, string) {
 	pops, acquires := lockOperations(c.h, c.m, ops)
 	if len(acquires) > 1<<16 {
 		return porcupine.Unknown, fmt.Sprintf("%d acquires are more than a search is tried on", len(acquires))
 	}
-	return search(lockModel(c.m, acquires, ownerless, o.strict()), pops, o.timeout())
+	return search(lockModel(c.m, acquires, ownerless, o.strict()), pops, limit.left(o))
 }
 
 // ownerless says whether a key needs a model in which any process may end any
@@ -198,7 +198,7 @@ func (g *holdings) ownerless(m Model) bool {
 
 // decideBySearch decides a key on which only a search can tell.
 func (c *lockCase) decideBySearch(k int32, ops []int32, g holdings, o Options) {
-	switch result, why := c.searchLock(ops, g.ownerless(c.m), o); result {
+	switch result, why := c.searchLock(ops, g.ownerless(c.m), o, &c.limit); result {
 	case porcupine.Unknown:
 		c.doubt(object(c.h, k) + " was released by processes that had not acquired it, or granted twice with one token after unknown outcomes, so that only a search decides: " + why)
 	case porcupine.Illegal:

@@ -71,7 +71,7 @@ func TestCheckModel(t *testing.T) {
 	}{
 		{
 			name: "two grants at once", model: "mutex", want: Violated,
-			why: `"k" was granted to B at 0.020 s while A (since 0.010 s) certainly held it, both until 0.030 s at least`,
+			why: `"k" was granted to B at 0.020 s while A (since 0.010 s) certainly held it, until 0.030 s at least`,
 			history: `
 				A acquire 0-10 ok
 				B acquire 5-20 ok

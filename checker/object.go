@@ -21,6 +21,8 @@ type objectCase struct {
 	second   *Opinion
 	zones    *registerZones
 	uses     *usage
+	limit    searchTime // for deciding
+	opinions searchTime // for second opinions
 }
 
 func (c *objectCase) doubt(why string) {
@@ -150,7 +152,7 @@ func (c *objectCase) audit(ops []int32, violated bool) {
 		return
 	}
 	start := time.Now()
-	result, why := c.searchKey(ops, min(c.o.timeout(), 2*time.Second))
+	result, why := c.searchKey(ops, min(c.opinions.left(c.o), 2*time.Second))
 	switch agreed := agreement(result, violated); {
 	case result == "":
 	case agreed == NotDecided:

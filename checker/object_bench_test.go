@@ -176,14 +176,41 @@ func BenchmarkObjects(b *testing.B) {
 	}
 }
 
+// BenchmarkLockModels measures CheckModel on a lock and the property State on
+// what it protects, per operation, the pairing of operations included.
+func BenchmarkLockModels(b *testing.B) {
+	const n = 1_000_000
+	h := sections(n, 20, 0.01, 1)
+	for _, name := range []string{"mutex", "fenced-mutex", "reentrant-mutex", "semaphore:3", State} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			used := processorTime(b)
+			for range b.N {
+				var p Property
+				if name == State {
+					p = checkState(h, Options{NoSecondOpinion: true})
+				} else {
+					p = CheckModel(h, Options{Model: name, NoSecondOpinion: true})
+				}
+				if p.Verdict != Held {
+					b.Fatalf("%s: %s", p.Verdict, p.Why)
+				}
+			}
+			used = processorTime(b) - used
+			b.ReportMetric(float64(used)/float64(b.N)/n, "cpu-ns/operation")
+		})
+	}
+}
+
 // BenchmarkObjectsAgainstPorcupine gives, in one run and on the same histories,
 // how many times as long porcupine takes as the exact checker.
 func BenchmarkObjectsAgainstPorcupine(b *testing.B) {
 	const limit = 10 * time.Second
 	for _, name := range []string{modelRegister, modelCounter, modelSet} {
-		for _, n := range []int{100, 300, 1000} {
-			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				h := concurrent(name, n, 5, 0, 1)
+		for _, size := range [][2]int{{100, 5}, {1000, 5}, {1000, 20}} {
+			n, clients := size[0], size[1]
+			b.Run(fmt.Sprintf("%s/%d/clients=%d", name, n, clients), func(b *testing.B) {
+				h := concurrent(name, n, clients, 0.01, 1)
 				c := &objectCase{h: h, o: Options{NoSecondOpinion: true}, m: Model{Name: name}}
 				ops := keyed(h, operatesOn(c.m))[0]
 				var exact, other time.Duration

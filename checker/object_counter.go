@@ -13,32 +13,40 @@ import (
 
 const classBounds = "out of bounds"
 
-// sums answers how much had been added by a time.
-type sums struct {
-	times []int64
-	total []int64 // total[i] is the sum of the first i
+// counterRead is a read and what it returned.
+type counterRead struct {
+	op    int32
+	value int64
 }
 
+// addition is an add: when it was called, or had returned, and how much.
 type addition struct{ t, n int64 }
 
-func newSums(as []addition) sums {
-	slices.SortFunc(as, func(a, b addition) int { return compare64(a.t, b.t) })
-	s := sums{times: make([]int64, len(as)), total: make([]int64, len(as)+1)}
-	for i, a := range as {
-		s.times[i] = a.t
-		s.total[i+1] = s.total[i] + a.n
+// sums answers how much had been added, and taken away, by a time.
+type sums struct {
+	adds     []addition // ascending in time
+	up, down []int64    // the sums of what the first i added and took away
+}
+
+func newSums(adds []addition) sums {
+	order := func(a, b addition) int { return compare64(a.t, b.t) }
+	if !slices.IsSortedFunc(adds, order) {
+		slices.SortFunc(adds, order)
+	}
+	s := sums{adds: adds, up: make([]int64, len(adds)+1), down: make([]int64, len(adds)+1)}
+	for i, a := range adds {
+		s.up[i+1], s.down[i+1] = s.up[i]+max(a.n, 0), s.down[i]+min(a.n, 0)
 	}
 	return s
 }
 
-// before is the sum of what was added before t, or at t too if inclusive.
-func (s *sums) before(t int64, inclusive bool) int64 {
-	return s.total[sort.Search(len(s.times), func(i int) bool {
-		if inclusive {
-			return s.times[i] > t
-		}
-		return s.times[i] >= t
-	})]
+// until returns the sums of what was added before t, or by t if inclusive.
+func (s *sums) until(t int64, inclusive bool) (up, down int64) {
+	if inclusive {
+		t++
+	}
+	i := sort.Search(len(s.adds), func(i int) bool { return s.adds[i].t >= t })
+	return s.up[i], s.down[i]
 }
 
 // checkCounter holds each read of a counter, which starts at 0, against its
@@ -56,11 +64,11 @@ func (c *objectCase) checkCounter(ops []int32) {
 		return
 	}
 	if len(ops) <= auditLimit {
-		switch result, _ := c.searchKey(ops, c.o.timeout()); result {
+		switch result, _ := c.searchKey(ops, c.limit.left(c.o)); result {
 		case porcupine.Ok:
 			return
 		case porcupine.Illegal:
-			c.found(c.narrow(ops))
+			c.found(c.narrow(ops, illegalKey))
 			return
 		}
 	}
@@ -70,9 +78,8 @@ func (c *objectCase) checkCounter(ops []int32) {
 // boundCounter reports the reads that are out of bounds.
 func (c *objectCase) boundCounter(ops []int32) {
 	h := c.h
-	var sureUp, sureDown, maybeUp, maybeDown []addition
-	var reads []int32
-	values := map[int32]int64{}
+	var called, done []addition
+	var reads []counterRead
 	falls := false
 	for _, i := range ops {
 		o := &h.Ops[i]
@@ -90,30 +97,29 @@ func (c *objectCase) boundCounter(ops []int32) {
 			return
 		}
 		if o.Kind == history.KindRead {
-			reads = append(reads, i)
-			values[i] = n
+			reads = append(reads, counterRead{i, n})
 			continue
 		}
-		up, down := max(n, 0), min(n, 0)
 		falls = falls || n < 0
-		maybeUp, maybeDown = append(maybeUp, addition{o.Call, up}), append(maybeDown, addition{o.Call, down})
+		called = append(called, addition{o.Call, n})
 		if o.Outcome == history.Done {
-			sureUp, sureDown = append(sureUp, addition{o.Ret, up}), append(sureDown, addition{o.Ret, down})
+			done = append(done, addition{o.Ret, n})
 		}
 	}
 	c.reads += len(reads)
-	su, sd, mu, md := newSums(sureUp), newSums(sureDown), newSums(maybeUp), newSums(maybeDown)
-	for _, i := range reads {
-		o := &h.Ops[i]
-		least := su.before(o.Call, false) + md.before(o.Ret, true)
-		most := mu.before(o.Ret, true) + sd.before(o.Call, false)
-		if v := values[i]; v < least || v > most {
-			c.found(breach{class: classBounds, key: o.Key, at: o.Ret, ops: c.bound(ops, i, v < least),
-				why: fmt.Sprintf("process %s read %d from %s at %s, but by what was added it held %d to %d", h.Processes[o.Process], v, object(h, o.Key), when(h, o.Ret), least, most)})
+	sure, maybe := newSums(done), newSums(called)
+	for _, r := range reads {
+		o := &h.Ops[r.op]
+		sureUp, sureDown := sure.until(o.Call, false)
+		maybeUp, maybeDown := maybe.until(o.Ret, true)
+		least, most := sureUp+maybeDown, maybeUp+sureDown
+		if r.value < least || r.value > most {
+			c.found(breach{class: classBounds, key: o.Key, at: o.Ret, ops: c.bound(ops, r.op, r.value < least),
+				why: fmt.Sprintf("process %s read %d from %s at %s, but by what was added it held %d to %d", h.Processes[o.Process], r.value, object(h, o.Key), when(h, o.Ret), least, most)})
 		}
 	}
 	if !falls {
-		c.monotone(reads, values)
+		c.monotone(reads)
 	}
 }
 
@@ -135,23 +141,24 @@ func (c *objectCase) bound(ops []int32, read int32, low bool) []int32 {
 }
 
 // monotone reports reads that returned less than one that had ended before.
-func (c *objectCase) monotone(reads []int32, values map[int32]int64) {
+func (c *objectCase) monotone(reads []counterRead) {
 	h := c.h
 	byReturn := slices.Clone(reads)
-	slices.SortFunc(byReturn, func(a, b int32) int { return compare64(h.Ops[a].Ret, h.Ops[b].Ret) })
-	next, top := 0, int32(-1)
-	for _, i := range reads { // in the order of their calls
-		o := &h.Ops[i]
-		for ; next < len(byReturn) && h.Ops[byReturn[next]].Ret < o.Call; next++ {
-			if p := byReturn[next]; top < 0 || values[p] > values[top] {
+	slices.SortFunc(byReturn, func(a, b counterRead) int { return compare64(h.Ops[a.op].Ret, h.Ops[b.op].Ret) })
+	next := 0
+	top := counterRead{op: -1}
+	for _, r := range reads { // in the order of their calls
+		o := &h.Ops[r.op]
+		for ; next < len(byReturn) && h.Ops[byReturn[next].op].Ret < o.Call; next++ {
+			if p := byReturn[next]; top.op < 0 || p.value > top.value {
 				top = p
 			}
 		}
-		if top >= 0 && values[i] < values[top] {
-			p := &h.Ops[top]
-			c.found(breach{class: classStale, key: o.Key, at: o.Ret, ops: []int32{top, i},
+		if top.op >= 0 && r.value < top.value {
+			p := &h.Ops[top.op]
+			c.found(breach{class: classStale, key: o.Key, at: o.Ret, ops: []int32{top.op, r.op},
 				why: fmt.Sprintf("process %s read %d from %s at %s, after process %s had read %d at %s, and nothing was taken away",
-					h.Processes[o.Process], values[i], object(h, o.Key), when(h, o.Ret), h.Processes[p.Process], values[top], when(h, p.Ret))})
+					h.Processes[o.Process], r.value, object(h, o.Key), when(h, o.Ret), h.Processes[p.Process], top.value, when(h, p.Ret))})
 		}
 	}
 }

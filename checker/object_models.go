@@ -116,21 +116,24 @@ func (c *objectCase) decideBySearch(ops []int32) {
 			c.reads++
 		}
 	}
-	result, why := c.searchKey(ops, c.o.timeout())
+	result, why := c.searchKey(ops, c.limit.left(c.o))
 	switch result {
 	case porcupine.Ok:
 	case porcupine.Illegal:
-		c.found(c.narrow(ops))
+		c.found(c.narrow(ops, illegalKey))
 	default:
 		c.doubt("not decided: " + why)
 	}
 }
 
+// maxNarrowed bounds how many keys of one history get a narrowed witness.
+const maxNarrowed = 4
+
 // narrow makes a breach of a key that no order explains. The witness is the
-// shortest prefix of the key's operations that has none: a search by halves,
-// since a longer prefix of an illegal history is illegal too. Operations that
+// shortest prefix of the key's operations that illegal holds of, found by
+// halves: a longer prefix of an illegal history is illegal too. Operations that
 // were open at the cut count as unknown.
-func (c *objectCase) narrow(ops []int32) breach {
+func (c *objectCase) narrow(ops []int32, illegal func(c *objectCase, ops []int32) bool) breach {
 	key := c.h.Ops[ops[0]].Key
 	returns := make([]int64, 0, len(ops))
 	for _, i := range ops {
@@ -141,19 +144,26 @@ func (c *objectCase) narrow(ops []int32) breach {
 	slices.Sort(returns)
 	lo, hi := 0, len(returns)-1 // the answer is in [lo, hi]
 	deadline := time.Now().Add(c.o.timeout())
-	for lo < hi && time.Now().Before(deadline) {
+	for lo < hi && c.breaches < maxNarrowed && time.Now().Before(deadline) {
 		mid := (lo + hi) / 2
-		cut, prefix := c.prefix(ops, returns[mid])
-		if r, _ := cut.searchKey(prefix, time.Until(deadline)); r == porcupine.Illegal {
+		if illegal(c.prefix(ops, returns[mid])) {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
+	if lo < hi {
+		hi = len(returns) - 1
+	}
 	at := returns[hi]
 	_, prefix := c.prefix(ops, at)
 	return breach{class: classSearch, key: key, at: at, ops: prefix,
 		why: fmt.Sprintf("no order of the operations on %s until %s, which fits their times, is one of a %s", object(c.h, key), when(c.h, at), c.m)}
+}
+
+func illegalKey(c *objectCase, ops []int32) bool {
+	r, _ := c.searchKey(ops, c.o.timeout())
+	return r == porcupine.Illegal
 }
 
 // prefix cuts a key at time t: what was called until then, with what returned

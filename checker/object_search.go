@@ -49,3 +49,14 @@ func search(model porcupine.Model, ops []porcupine.Operation, limit time.Duratio
 	}
 	return result, ""
 }
+
+// searchTime is the time for all searches of one property together.
+type searchTime struct{ until time.Time }
+
+// left is what is left of o.Timeout since the first call, and not nothing.
+func (s *searchTime) left(o Options) time.Duration {
+	if s.until.IsZero() {
+		s.until = time.Now().Add(o.timeout())
+	}
+	return max(time.Until(s.until), time.Millisecond)
+}

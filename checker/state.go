@@ -281,7 +281,10 @@ func (c *objectCase) protected(all, ops []int32) {
 	}
 	switch result, why := c.searchUpdates(ops, us, initial); {
 	case result == porcupine.Illegal:
-		b := c.narrow(ops)
+		b := c.narrow(ops, func(c *objectCase, ops []int32) bool {
+			r, _ := c.searchUpdates(ops, us, initial)
+			return r == porcupine.Illegal
+		})
 		b.why = fmt.Sprintf("no order of the reads and writes of %s, which fits their times, lets each section's write follow its read", object(h, b.key))
 		c.found(b)
 	case result == porcupine.Ok:
@@ -357,7 +360,7 @@ func (c *objectCase) searchUpdates(ops []int32, us []update, initial int32) (por
 			in = append(in, porcupine.Operation{ClientId: int(o.Process), Input: i, Call: o.Call, Return: o.Ret})
 		}
 	}
-	return search(nm.ToModel(), in, c.o.timeout())
+	return search(nm.ToModel(), in, c.limit.left(c.o))
 }
 
 // initial is the value that the register held before the first write, by the

@@ -40,7 +40,7 @@ func (cs *claims) mutex(js []judged) Property {
 	p.Verdict, p.Count, p.Overlap, p.First = Violated, sum.count, time.Duration(sum.total), sum.first
 	p.FollowsFrom = cs.mutexFollows(js)
 	p.Why = cs.mutexWhy(k, &js[i], sum.pair)
-	x := js[i].times(k)
+	x := js[i].x
 	p.Witness = cs.witness(k, p.Why, []Hold{cs.describe(a, x[sum.pair[0]]), cs.describe(b, x[sum.pair[1]])}, cs.events(a), cs.grantEvents(b))
 	return p
 }
@@ -48,25 +48,13 @@ func (cs *claims) mutex(js []judged) Property {
 // grantEvents are the events of a grant alone.
 func (cs *claims) grantEvents(h *hold) []int64 { return cs.opEvents(&cs.h.Ops[h.grant]) }
 
-// times are the earliest times of the grants of a lock.
-func (j *judged) times(k *key) []int64 {
-	if j.lease.x != nil {
-		return j.lease.x
-	}
-	x := make([]int64, len(k.holds))
-	for i := range k.holds {
-		x[i] = k.holds[i].a
-	}
-	return x
-}
-
 // mutexWhy explains why two clients believed at once that they held.
 func (cs *claims) mutexWhy(k *key, j *judged, pair [2]int) string {
 	a, b := &k.holds[pair[0]], &k.holds[pair[1]]
 	A, B := cs.process(a.process), cs.process(b.process)
 	end := min(a.u, b.u, max(cs.end, b.b))
 	last := fmt.Sprintf("%s still believed that it held %s at %s, %s after %s was granted it", A, cs.lock(k), at(end), dur(end-b.b), B)
-	x := j.times(k)[pair[0]]
+	x := j.x[pair[0]]
 	switch {
 	case slices.Contains(j.release.explained, pair[1]):
 		return last + "; a release by a client that did not hold it had freed it in between"
@@ -200,7 +188,7 @@ func (cs *claims) token(js []judged) Property {
 		default:
 			p.Why = fmt.Sprintf("%s was granted %s at %s with token %d, after %s had been granted it at %s with the higher token %d", cs.process(b.process), cs.lock(k), at(b.b), b.token, cs.process(a.process), at(a.b), a.token)
 		}
-		x := js[best].times(k)
+		x := js[best].x
 		p.Witness = cs.witness(k, p.Why, []Hold{cs.describe(a, x[t.pair[0]]), cs.describe(b, x[t.pair[1]])}, cs.grantEvents(a), cs.grantEvents(b))
 	}
 	return p
@@ -238,7 +226,7 @@ func (cs *claims) fence(js []judged) Property {
 		}
 		events := []int64{int64(newer.Index), int64(older.Index)}
 		var holds []Hold
-		x := js[best].times(k)
+		x := js[best].x
 		for _, w := range []write{f.pair[1], f.pair[0]} {
 			if w.hold >= 0 {
 				holds = append(holds, cs.describe(&k.holds[w.hold], x[w.hold]))
@@ -310,7 +298,7 @@ func (cs *claims) release(js []judged) Property {
 		k, f := &cs.keys[best], &js[best].release.faults[0]
 		p.Verdict, p.First = Violated, f.at
 		p.Why = cs.releaseWhy(k, f)
-		x := js[best].times(k)
+		x := js[best].x
 		events := [][]int64{cs.opEvents(&cs.h.Ops[f.op]), cs.grantEvents(&k.holds[f.victim])}
 		var holds []Hold
 		for _, i := range []int{f.own, f.victim, f.next} {
@@ -381,7 +369,7 @@ func (cs *claims) liveness(js []judged) Property {
 		var holds []Hold
 		if w.last >= 0 {
 			h := &k.holds[w.last]
-			holds = append(holds, cs.describe(h, js[best].times(k)[w.last]))
+			holds = append(holds, cs.describe(h, js[best].x[w.last]))
 			events = append(events, cs.events(h))
 		}
 		p.Witness = cs.witness(k, p.Why, holds, events...)

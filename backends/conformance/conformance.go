@@ -164,11 +164,13 @@ func (r *run) clients(names ...string) []*person {
 	r.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
+		var wg sync.WaitGroup
 		for _, p := range all {
 			if p != nil {
-				p.Close(ctx) // a client that failed has failed the test before
+				wg.Go(func() { p.Close(ctx) }) // a client that failed has failed the test before
 			}
 		}
+		wg.Wait()
 	})
 	for i, err := range errs {
 		if err != nil {

@@ -28,9 +28,6 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	if err != nil && !errors.As(err, &s) {
 		fmt.Fprintf(a.stderr, "lockcheck: %v\n", err)
 	}
-	if ctx.Err() != nil && exitStatus(err) != exitOK {
-		return exitInterrupted
-	}
 	return exitStatus(err)
 }
 

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockcheck/lockcheck/internal/harness"
 	"github.com/lockcheck/lockcheck/reports"
@@ -19,8 +22,14 @@ type output struct {
 	plan   *plan
 	assert assertion // nil for a gate, which asserts nothing but the runs' own status
 	runs   []*reports.Run
-	failed []*reports.Run // those that did not show what was asserted
-	err    error          // of writing
+	failed []failure // those that did not show what was asserted
+	err    error     // of writing
+}
+
+// failure is a run that did not show what was asserted, and what it showed.
+type failure struct {
+	*reports.Run
+	word string
 }
 
 func (a *app) output(p *plan, assert assertion) *output {
@@ -30,6 +39,24 @@ func (a *app) output(p *plan, assert assertion) *output {
 // total is the number of runs that the plan makes.
 func (o *output) total() int { return len(o.plan.units) * o.plan.flags.repeat }
 
+// make makes the runs of the plan and prints them. The error is that of a
+// program that cannot go on; what the runs came to is the caller's to judge.
+func (o *output) make(ctx context.Context) error {
+	if err := o.plan.run(ctx, o.done); err != nil {
+		return err
+	}
+	if len(o.runs) == 0 {
+		return exitError{exitInterrupted, errors.New("interrupted before anything was recorded")}
+	}
+	if err := o.end(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d runs made; what was recorded is in %s", len(o.runs), o.total(), o.plan.flags.out)}
+	}
+	return nil
+}
+
 // done takes a run that has ended.
 func (o *output) done(u unit, r *reports.Run) {
 	o.runs = append(o.runs, r)
@@ -37,7 +64,7 @@ func (o *output) done(u unit, r *reports.Run) {
 	if o.assert != nil {
 		var ok bool
 		if ok, word = o.assert(u.scenario, r); !ok {
-			o.failed = append(o.failed, r)
+			o.failed = append(o.failed, failure{r, word})
 		}
 	}
 	switch {
@@ -45,9 +72,8 @@ func (o *output) done(u unit, r *reports.Run) {
 	case o.plan.flags.json:
 		o.err = reports.JSON(o.stdout, r)
 	case o.total() > 1:
-		_, o.err = fmt.Fprintf(o.stdout, "%*d/%d  %s on %s, %s: %s (%s) %s\n",
-			len(fmt.Sprint(o.total())), len(o.runs), o.total(), r.Scenario, r.Backend, r.Resource,
-			word, r.Outline(), r.Duration.Round(1e6))
+		_, o.err = fmt.Fprintf(o.stdout, "%*d/%d  %s: %s (%s) %s\n",
+			len(fmt.Sprint(o.total())), len(o.runs), o.total(), title(r), word, r.Outline(), r.Duration.Round(time.Millisecond))
 	}
 }
 
@@ -66,7 +92,7 @@ func (o *output) end() error {
 	// One run is told in full: the only one, or the first that needs a look.
 	show := o.runs[0]
 	if len(o.failed) > 0 {
-		show = o.failed[0]
+		show = o.failed[0].Run
 	}
 	if o.total() == 1 || o.plan.verb == "reproduce" || len(o.failed) > 0 {
 		_, err := harness.CheckRun(show.Dir, harness.CheckOptions{
@@ -85,29 +111,36 @@ func (o *output) end() error {
 	return nil
 }
 
-// summary counts the runs that showed what was asserted.
+// summary counts the runs that showed what was asserted, and names the others.
 func (o *output) summary() string {
 	word := "reproduced"
 	if o.plan.verb == "verify" {
 		word = "as expected"
 	}
-	s := fmt.Sprintf("%d of %d %s", len(o.runs)-len(o.failed), len(o.runs), word)
-	if len(o.failed) > 0 {
-		var dirs []string
-		for _, r := range o.failed[:min(len(o.failed), 5)] {
-			dirs = append(dirs, r.Dir)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d %s", len(o.runs)-len(o.failed), len(o.runs), word)
+	const most = 20
+	for i, f := range o.failed {
+		if i == most {
+			fmt.Fprintf(&b, "\n  and %d more", len(o.failed)-most)
+			break
 		}
-		s += "; the others: " + strings.Join(dirs, " ")
+		fmt.Fprintf(&b, "\n  %s: %s; see %s", title(f.Run), f.word, f.Dir)
 	}
-	return s
+	return b.String()
+}
+
+// title names what a run ran.
+func title(r *reports.Run) string {
+	return fmt.Sprintf("%s on %s, %s", r.Scenario, r.Backend, r.Resource)
 }
 
 // assertion returns the exit status: that of the gravest run which did not show
 // what was asserted.
 func (o *output) assertion(status func(*reports.Run) int) int {
 	worst := exitOK
-	for _, r := range o.failed {
-		if s := status(r); rank(s) > rank(worst) {
+	for _, f := range o.failed {
+		if s := status(f.Run); rank(s) > rank(worst) {
 			worst = s
 		}
 	}

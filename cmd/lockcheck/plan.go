@@ -18,6 +18,7 @@ import (
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/internal/deploy"
 	"github.com/lockcheck/lockcheck/internal/harness"
+	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/reports"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
@@ -118,6 +119,12 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	scs, err := scenarios.LoadAll(names...)
 	if err != nil {
 		return nil, usage(err)
+	}
+	known := scenarios.Known{Backends: backends.Names(), Resources: resource.Names(), Faults: nemesis.Names()}
+	for _, sc := range scs {
+		if err := sc.Check(known); err != nil {
+			return nil, usage(err)
+		}
 	}
 	bs, err := p.chooseBackends(defaultAll)
 	if err != nil {
@@ -229,14 +236,15 @@ func splitCommand(s string) ([]string, error) {
 	return args, nil
 }
 
-// run makes all runs of the plan and hands each to done.
+// run makes all runs of the plan and hands each to done. When ctx ends it makes
+// no more.
 func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
 	cache := deploy.NewCache()
 	defer cache.Close()
 	for _, u := range p.units {
 		for n := range p.flags.repeat {
 			if ctx.Err() != nil {
-				return exitError{exitInterrupted, fmt.Errorf("interrupted; what was recorded is in %s", p.flags.out)}
+				return nil
 			}
 			out, err := filepath.Abs(p.flags.out)
 			if err != nil {

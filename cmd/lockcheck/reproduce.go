@@ -31,10 +31,7 @@ violation came in every run, and 1 if it did not.`,
 				}
 			}
 			out := a.output(p, reproduced)
-			if err := p.run(c.Context(), out.done); err != nil {
-				return err
-			}
-			if err := out.end(); err != nil {
+			if err := out.make(c.Context()); err != nil {
 				return err
 			}
 			return ended(out.assertion(statusNotReproduced))

@@ -23,10 +23,7 @@ failed, and 0 if every property that the runs speak to was held.`,
 				return err
 			}
 			out := a.output(p, nil)
-			if err := p.run(c.Context(), out.done); err != nil {
-				return err
-			}
-			if err := out.end(); err != nil {
+			if err := out.make(c.Context()); err != nil {
 				return err
 			}
 			return ended(statusOf(out.runs))

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/history"
@@ -32,7 +33,7 @@ type CheckOptions struct {
 func CheckRun(dir string, o CheckOptions) (*reports.Run, error) {
 	path := filepath.Join(dir, runFile)
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, fmt.Errorf("%s: %w: there is no %s in it", dir, ErrNoRun, runFile)
 	}
 	if err != nil {
@@ -80,6 +81,9 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	end := endOf(h)
 	meta.Status = status(rep, end, o.Gate)
 	meta.Reasons = append(end.reasons, doubts(rep, o.Gate)...)
+	if len(meta.Reasons) == 0 && rep.Operations == 0 {
+		meta.Reasons = []string{"no client did anything: nothing was tested"}
+	}
 	if o.Text == nil {
 		return nil
 	}
@@ -204,9 +208,6 @@ func status(rep *checker.Report, s ending, gate []string) reports.Status {
 // doubts says what keeps a run from passing.
 func doubts(rep *checker.Report, gate []string) []string {
 	var ds []string
-	if rep.Operations == 0 {
-		ds = append(ds, "no client did anything: nothing was tested")
-	}
 	for _, p := range rep.Properties {
 		if p.Second != nil && p.Second.Outcome == "disagrees" {
 			ds = append(ds, fmt.Sprintf("%s: porcupine disagrees: %s", p.Name, p.Second.Detail))

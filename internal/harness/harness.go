@@ -52,6 +52,10 @@ const (
 // servers. It is not cut short by an interrupt, so that nothing is left behind.
 const teardownTimeout = 20 * time.Second
 
+// closeTimeout is how long a client may take to answer what it is at and to
+// close; then it is killed.
+const closeTimeout = time.Second
+
 // run is a run that is going on.
 type run struct {
 	Options
@@ -269,7 +273,11 @@ func (r *run) tearDown(ctx context.Context) error {
 	}
 	closed := make(chan error)
 	for _, c := range r.clients {
-		go func() { closed <- c.Close(ctx) }()
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+			defer cancel()
+			closed <- c.Close(ctx)
+		}()
 	}
 	for range r.clients {
 		errs = append(errs, <-closed)

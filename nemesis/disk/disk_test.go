@@ -10,6 +10,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -320,6 +323,80 @@ func TestRedisExitsWhenAFsyncFails(t *testing.T) {
 	err := s.cmd.Wait()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Errorf("Redis ended with %v, want status 1", err)
+	}
+}
+
+// A commit waits for the disk. The server runs as another user.
+func TestSlowCommitOfPostgres(t *testing.T) {
+	bins, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // a constant pattern is well-formed
+	if len(bins) == 0 {
+		t.Skip("no postgres in /usr/lib/postgresql")
+	}
+	bin := bins[len(bins)-1]
+	u, err := user.Lookup("postgres")
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("needs root and the user postgres")
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	dir, err3 := guard.TempDir()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := guard.RemoveDir(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	as := func(argv ...string) *exec.Cmd {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		return cmd
+	}
+	data := filepath.Join(dir, "data")
+	if out, err := as(bin+"/initdb", "-D", data, "-A", "trust", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	c := newControl(t, Options{})
+	cmd := as(bin+"/postgres", "-D", data, "-k", dir, "-h", "")
+	if err := guard.StartBy(cmd, func() error { return execstop.Start(cmd, execstop.Options{}, c) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Postgres takes an interrupt for an order to end at once, in order.
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		guard.Forget(cmd)
+	})
+	query := func(ctx context.Context, q string) error {
+		out, err := exec.CommandContext(ctx, bin+"/psql", "-h", dir, "-U", "postgres", "-qc", q).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", q, err, out)
+		}
+		return nil
+	}
+	eventually(t, func(ctx context.Context) error { return query(ctx, "create table if not exists t (i int)") })
+	if err := c.Set(Behaviour{Delay: 200 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	before, start := c.Counts(), time.Now()
+	if err := query(t.Context(), "insert into t values (1)"); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(start)
+	if err := c.Set(Behaviour{}); err != nil {
+		t.Fatal(err)
+	}
+	if hit := c.Counts().minus(before); took < 200*time.Millisecond || hit.Delayed == 0 {
+		t.Errorf("the commit took %v (%v), want 200 ms at least", took, hit)
 	}
 }
 

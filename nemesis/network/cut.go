@@ -161,6 +161,7 @@ func (c *cut) Heal(ctx context.Context) (nemesis.Proof, error) {
 }
 
 func (c *cut) lift(ctx context.Context) (nemesis.Proof, error) {
+	traffic := c.watch.traffic()
 	if err := c.trouble.Heal(); err != nil {
 		return "", fmt.Errorf("%s: %w", c.name, err)
 	}
@@ -188,7 +189,7 @@ func (c *cut) lift(ctx context.Context) (nemesis.Proof, error) {
 		return "", fmt.Errorf("%s: healed, but the links do not work: %w", c.name, err)
 	}
 	proof := fmt.Sprintf("%s healed: %snew probes are answered on %d of %d links; %s",
-		c.name, late, len(c.cuts)-len(troubled), len(c.cuts), c.watch.traffic())
+		c.name, late, len(c.cuts)-len(troubled), len(c.cuts), traffic)
 	if len(troubled) > 0 {
 		proof += ". In other trouble still: " + strings.Join(troubled, ", ")
 	}

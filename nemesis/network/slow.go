@@ -129,6 +129,7 @@ func (s *slow) Heal(ctx context.Context) (nemesis.Proof, error) {
 		return nemesis.Proof(name + ": nothing to heal"), nil
 	}
 	defer s.watch.close()
+	traffic := s.watch.traffic()
 	if err := s.trouble.Heal(); err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
@@ -138,5 +139,5 @@ func (s *slow) Heal(ctx context.Context) (nemesis.Proof, error) {
 	}
 	s.trouble = nil
 	return nemesis.Proof(fmt.Sprintf("%s healed: new probes are answered on %d of %d links; %s",
-		name, len(s.watch.links)-len(troubled), len(s.watch.links), s.watch.traffic())), nil
+		name, len(s.watch.links)-len(troubled), len(s.watch.links), traffic)), nil
 }

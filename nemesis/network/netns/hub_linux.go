@@ -48,7 +48,6 @@ const (
 	maxMessage  = 1 << 16
 	controlFD   = 3
 	runTimeout  = 10 * time.Second
-	echoPort    = 7
 	maxNodes    = 200
 	hubAddr     = "10.77.0.1"
 	firstNode   = 10 // 10.77.0.10
@@ -133,7 +132,7 @@ func reply(control *net.UnixConn, a answer, file *os.File) {
 
 func (h *hub) setUp() error {
 	return run("ip", "link set lo up",
-		"link add bridge0 type bridge forward_delay 0",
+		"link add bridge0 type bridge",
 		"addr add "+hubAddr+prefixBits+" dev bridge0",
 		"link set bridge0 up")
 }
@@ -247,19 +246,36 @@ func (h *hub) addNode(name string) (answer, error) {
 		if err != nil {
 			return err
 		}
-		n.udp, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.addr, echoPort)))
-		if err != nil {
-			// An unprivileged port may be needed where low ones are protected.
-			n.udp, err = net.ListenUDP("udp4", &net.UDPAddr{IP: n.addr.AsSlice()})
-		}
+		n.udp, err = net.ListenUDP("udp4", &net.UDPAddr{IP: n.addr.AsSlice()})
 		return err
 	})
 	if err != nil {
 		return answer{}, err
 	}
+	if err := joined(outer); err != nil {
+		return answer{}, err
+	}
 	go n.listen()
 	h.nodes[name] = n
 	return answer{FD: n.fd}, nil
+}
+
+// joined waits until the bridge forwards for a port, which is some milliseconds
+// after the port was set up. A request for an address that is lost before that
+// is only repeated a second later.
+func joined(port string) error {
+	for deadline := time.Now().Add(runTimeout); ; time.Sleep(time.Millisecond) {
+		state, err := runOne([]string{"ip", "-d", "-o", "link", "show", "dev", port}, "")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(state, " state UP ") && strings.Contains(state, "state forwarding") {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the bridge does not forward for %s: %s", port, state)
+		}
+	}
 }
 
 func fdPath(pid, fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", pid, fd) }

@@ -268,6 +268,13 @@ func (n *Net) change(flows []Flow, do func(Flow)) error {
 	return nil
 }
 
+// dropped returns the flows that are dropped now.
+func (n *Net) dropped() []Flow {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.drops))
+}
+
 // Dropped returns how many packets of a flow were dropped since the rules of its
 // receiver last changed. It is an error if the flow is not dropped.
 func (n *Net) Dropped(f Flow) (int64, error) {

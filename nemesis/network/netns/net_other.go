@@ -30,4 +30,5 @@ func (*Net) Heal(...Flow) error                     { return errUnavailable }
 func (*Net) Dropped(Flow) (int64, error)            { return 0, errUnavailable }
 func (*Net) Ping(Flow, time.Duration) (bool, error) { return false, errUnavailable }
 func (*Net) Netem() error                           { return errUnavailable }
+func (*Net) dropped() []Flow                        { return nil }
 func (*Net) Close() error                           { return nil }

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockcheck/lockcheck/internal/selfexec"
+	"github.com/lockcheck/lockcheck/nemesis"
 )
 
 func TestMain(m *testing.M) {
@@ -152,6 +153,83 @@ func TestCommandsRunInsideUnderTheirOwnID(t *testing.T) {
 	}
 	if again := node(t, n, "A"); again != a {
 		t.Error("asked again, there is another node A")
+	}
+}
+
+// target is a node that faults can act on.
+type target struct {
+	name string
+	net  *Net
+}
+
+func (t target) Name() string     { return t.name }
+func (t target) Namespaces() *Net { return t.net }
+
+func TestPacketsFault(t *testing.T) {
+	n := newTestNet(t)
+	for _, name := range []string{"A", "n1", "n2"} {
+		node(t, n, name)
+	}
+	kind, err := nemesis.Find("packets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		params map[string]string
+		lost   string
+	}{
+		{nil, "[A->n1 n1->A n1->n2 n2->n1]"},
+		{map[string]string{"direction": "to"}, "[A->n1 n2->n1]"},
+		{map[string]string{"direction": "from", "peers": "n2"}, "[n1->n2]"},
+	} {
+		f, err := kind.New(tc.params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		proof, err := f.Inject(t.Context(), []nemesis.Target{target{"n1", n}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(time.Since(start), proof)
+		var lost []string
+		for _, from := range n.Nodes() {
+			for _, to := range n.Nodes() {
+				if from == to {
+					continue
+				}
+				arrived, err := n.Ping(Flow{from, to}, 200*time.Millisecond)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !arrived {
+					lost = append(lost, Flow{from, to}.String())
+				}
+			}
+		}
+		if got := fmt.Sprint(lost); got != tc.lost {
+			t.Errorf("%v: lost %s, want %s", tc.params, got, tc.lost)
+		}
+		start = time.Now()
+		for range 2 {
+			proof, err := f.Heal(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			t.Log(time.Since(start), proof)
+		}
+	}
+	for _, bad := range []map[string]string{{"direction": "up"}, {"peers": ","}} {
+		if _, err := kind.New(bad); err == nil {
+			t.Errorf("no error for %v", bad)
+		}
+	}
+	f, err := kind.New(map[string]string{"peers": "nobody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Inject(t.Context(), []nemesis.Target{target{"n1", n}}); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("an unknown peer: %v", err)
 	}
 }
 

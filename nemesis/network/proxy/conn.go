@@ -35,7 +35,7 @@ type conn struct {
 type end struct {
 	*conn
 	socket *net.TCPConn
-	wasRST atomic.Bool  // reading failed: the other side reset the connection
+	wasRST atomic.Bool  // reading failed: whoever is there reset the connection
 	writes atomic.Int64 // how many pieces it was given to send
 }
 
@@ -44,6 +44,11 @@ func (e *end) Read(b []byte) (int, error) {
 	n, err := e.socket.Read(b)
 	if err != nil && !errors.Is(err, io.EOF) {
 		e.wasRST.Store(true)
+		if e == e.client {
+			e.up.aborted.Store(true)
+		} else {
+			e.down.aborted.Store(true)
+		}
 		return n, io.EOF
 	}
 	return n, err

@@ -47,6 +47,7 @@ type gate struct {
 	due    time.Time // when it goes
 	free   time.Time // when the piece before it is through
 
+	aborted atomic.Bool  // the sender reset the connection; any goroutine may set it
 	stopped atomic.Int64 // bytes held or dropped so far; the end counts one; any goroutine may read it
 	lost    atomic.Bool  // something was dropped: the stream has a gap; any goroutine may read it
 }
@@ -142,6 +143,9 @@ func (g *gate) Pipe(stub *toxics.ToxicStub) {
 			i := item{at: time.Now()}
 			if c == nil {
 				g.ended = true
+				if mode == Hold && g.aborted.Load() {
+					g.forget()
+				}
 			} else {
 				i.data = c.Data
 			}
@@ -196,6 +200,13 @@ func (g *gate) account(mode Mode) {
 		g.stopped.Add(stopped)
 		g.caught()
 	}
+}
+
+// forget drops what is held, since its sender reset the connection: it would not
+// send any of it again.
+func (g *gate) forget() {
+	g.count.dropped.Add(int64(g.queued))
+	g.queue, g.queued, g.held, g.next = nil, 0, 0, nil
 }
 
 // plan decides which part of the head goes next, and returns how long it has to

@@ -11,7 +11,7 @@ const (
 	Pass   Mode = iota // nothing
 	Hold               // bytes and the end of the stream stay in the network, and arrive when the cut heals
 	Drop               // they never arrive; connections that lost something are reset when the cut heals
-	Refuse             // connections are reset, and new ones refused
+	Refuse             // connections are reset, and new ones refused; at an address that peers share they are accepted first
 )
 
 func (m Mode) String() string {

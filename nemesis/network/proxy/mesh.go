@@ -102,7 +102,8 @@ type Identify func(accepted net.Conn) (source string, err error)
 // ListenPeers returns one loopback address at which all of sources are to reach
 // what target serves at targetAddr: for servers that advertise a single
 // address to each other. identify tells them apart, such as Owners.Identify.
-// Connections of anyone else are reset, and counted in Strangers.
+// Connections of anyone else are reset, and counted in Strangers. Asked again,
+// it returns the same, for the sources of the first time.
 func (m *Mesh) ListenPeers(target, targetAddr string, sources []string, identify Identify) (addr string, err error) {
 	return m.listen("", target, targetAddr, sources, identify)
 }

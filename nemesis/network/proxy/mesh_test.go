@@ -208,6 +208,18 @@ func TestHoldKeepsBytesAndTheEndAndDeliversThemInOrder(t *testing.T) {
 	}
 }
 
+func TestHoldForgetsWhatAResetWouldHaveLost(t *testing.T) {
+	m, s, c, _ := setUp(t)
+	o := cut(t, m, Cut{Link: ab, Up: true, Mode: Hold})
+	c.say(t, "two")
+	eventually(t, "two is held", func() bool { return stats(t, m, ab).Up.Held == 4 })
+	c.Conn.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	eventually(t, "two is forgotten", func() bool { return stats(t, m, ab).Up.Dropped == 4 })
+	heal(t, o)
+	s.await(t, "<open>", "one", "<reset>")
+}
+
 func TestHoldOfRepliesLetsRequestsThrough(t *testing.T) {
 	m, s, c, _ := setUp(t)
 	o := cut(t, m, Cut{Link: ab, Down: true, Mode: Hold, Established: true})
