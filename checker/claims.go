@@ -370,6 +370,9 @@ func (cs *claims) nemesis() {
 	for i := range cs.h.Other {
 		e := &cs.h.Other[i]
 		cs.end = max(cs.end, e.Time)
+		if e.Process == history.Harness && e.F == history.Close {
+			cs.died(e.Value, e.Time)
+		}
 		if e.Process != history.Nemesis {
 			continue
 		}

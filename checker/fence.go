@@ -41,6 +41,9 @@ func (r *fenceResult) add(newer, older write, at int64) {
 // exclusion holds. So locks that hand out no token are judged too.
 func (cs *claims) fencing(k *key, low *bounds, applied []int32, soundTokens, exclusive bool) fenceResult {
 	var r fenceResult
+	if len(applied) == 0 {
+		return r
+	}
 	f := newFinder(cs, k)
 	var top, late, sure, any write // accepted so far: highest token, last requested, latest mark
 	top.hold, late.hold, sure.hold, any.hold = -1, -1, -1, -1

@@ -173,7 +173,7 @@ func byOp(x, y stray) int { return int(x.op - y.op) }
 // extended the lease.
 func (k *key) successor(i int, t int64, x []int64) int {
 	h := &k.holds[i]
-	if h.ttl == 0 || h.tried > h.q {
+	if h.ttl == 0 || h.tried > h.q || i+1 == len(k.holds) || k.holds[i+1].b >= t {
 		return -1
 	}
 	e := max(h.expiry(x[i]), h.b)

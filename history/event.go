@@ -28,10 +28,11 @@ const (
 	Check   = "check" // does the client still believe that it holds?
 	Write   = "write"
 	Read    = "read"
-	Lost    = "lost" // loss notice delivered to the client: an info event, no invocation
-	Run     = "run"  // the header: the first event, describing the run
-	Heal    = "heal" // of the nemesis, an info event: the healing of the fault named in Value begins
-	Skip    = "skip" // a step that the harness left out, with the reason in Error
+	Lost    = "lost"  // loss notice delivered to the client: an info event, no invocation
+	Run     = "run"   // the header: the first event, describing the run
+	Heal    = "heal"  // of the nemesis, an info event: the healing of the fault named in Value begins
+	Close   = "close" // of the harness: the clients named in Value are about to be ended, and claim nothing any more
+	Skip    = "skip"  // a step that the harness left out, with the reason in Error
 )
 
 // Processes that are not lock clients.

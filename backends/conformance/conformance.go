@@ -61,7 +61,8 @@ func Run(t *testing.T, s Subject) {
 		{"WaitingAcquireIsGrantedOnRelease", handOver, patience},
 		{"FreedWhenTheHolderIsKilled", killed, ttl},
 		{"RenewalExtends", renewal, ttl},
-		{"LostToAnother", lost, ttl},
+		{"ReleaseAfterLossFreesNothing", releaseAfterLoss, ttl},
+		{"RenewalAfterLossFails", renewAfterLoss, ttl},
 		{"ContentionLosesNothing", contention, patience},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -378,26 +379,37 @@ func renewal(r *run) {
 	r.want(a.ask(history.Renew), history.Fail, "A has released it")
 }
 
-// lost lets another take the lock from a holder that is frozen.
-func lost(r *run) {
-	c := r.clients("A", "B", "C")
-	a, b := c[0], c[1]
+// loseToAnother has A lose the lock to B, which holds it, and tells A if its
+// client can be told.
+func (r *run) loseToAnother() (a, b, c *person) {
+	r.Helper()
+	all := r.clients("A", "B", "C")
+	a, b, c = all[0], all[1], all[2]
 	r.want(a.acquire(0), history.OK, "the lock is free")
 	a.signal(syscall.SIGSTOP)
-	// B's lease has to outlast the test: it renews, or its client does.
 	r.want(b.acquire(patience), history.OK, "A is frozen, so its hold must end")
 	a.signal(syscall.SIGCONT)
 	if a.can.Can(client.CanNotify) {
 		r.await("loss notice to A", func(e history.Event) bool { return e.Process == "A" && e.F == history.Lost })
 	}
-	if a.can.Can(client.CanRenew) {
-		r.want(a.ask(history.Renew), history.Fail, "A has lost it")
-	}
+	return a, b, c
+}
+
+func releaseAfterLoss(r *run) {
+	a, b, c := r.loseToAnother()
 	r.want(a.ask(history.Release), history.Fail, "A has lost it")
-	if b.can.Can(client.CanRenew) {
-		r.want(b.ask(history.Renew), history.OK, "B holds it, whatever A does")
+	r.want(c.acquire(0), history.Fail, "B holds it, whatever A does")
+	r.want(b.ask(history.Release), history.OK, "B holds it, whatever A does")
+}
+
+func renewAfterLoss(r *run) {
+	a, b, c := r.loseToAnother()
+	if !a.can.Can(client.CanRenew) {
+		r.Skip("its clients cannot renew")
 	}
-	r.want(c[2].acquire(0), history.Fail, "B holds it, whatever A does")
+	r.want(a.ask(history.Renew), history.Fail, "A has lost it")
+	r.want(b.ask(history.Renew), history.OK, "B holds it, whatever A does")
+	r.want(c.acquire(0), history.Fail, "B holds it, whatever A does")
 }
 
 // contention has many processes count to a number together, each step being a

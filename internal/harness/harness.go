@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/lockcheck/lockcheck/backends"
@@ -272,6 +274,12 @@ func (r *run) tearDown(ctx context.Context) error {
 		errs = append(errs, r.heal(ctx, r.faults[len(r.faults)-1].kind))
 	}
 	closed := make(chan error)
+	if len(r.clients) > 0 {
+		r.rec.Record(history.Event{
+			Process: history.Harness, Type: history.Info, F: history.Close,
+			Value: encode(map[string]any{"on": slices.Sorted(maps.Keys(r.clients))}),
+		})
+	}
 	for _, c := range r.clients {
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, closeTimeout)
