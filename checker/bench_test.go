@@ -1,8 +1,8 @@
 package checker
 
 import (
+	"flag"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,54 +12,49 @@ import (
 	"github.com/lockcheck/lockcheck/history"
 )
 
-// allocated is the number of bytes that f allocates.
-func allocated(f func()) uint64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return after.TotalAlloc - before.TotalAlloc
+var large = flag.Bool("large", false, "benchmarks: also 10^7 operations, and porcupine on 10^5, which takes 8 GB")
+
+// sink keeps the compiler from leaving out the raw scan.
+var sink int64
+
+// sizes of the histories of a benchmark.
+func sizes() []int {
+	ns := []int{1_000, 10_000, 100_000, 1_000_000}
+	if *large {
+		ns = append(ns, 10_000_000)
+	}
+	return ns
 }
 
-// best is the shortest of some runs.
-func best(runs int, f func()) time.Duration {
-	d := time.Duration(1 << 62)
-	for range runs {
-		start := time.Now()
-		f()
-		d = min(d, time.Since(start))
-	}
-	return d
+var benched = []struct {
+	name   string
+	config gen.Config
+}{
+	{"mutex", gen.Config{}},
+	{"fenced", gen.Config{Tokens: true}},
+	{"lease", gen.Config{TTL: gen.Lease, Renew: true, Tokens: true}},
+	{"deadline", gen.Config{TTL: gen.Lease, Renew: true, Tokens: true, Deadline: true}},
+	{"fence", gen.Config{Tokens: true, Writes: true}},
 }
 
-func BenchmarkCheck(b *testing.B) {
-	kinds := []struct {
-		name   string
-		config gen.Config
-	}{
-		{"mutex", gen.Config{}},
-		{"fenced", gen.Config{Tokens: true}},
-		{"lease", gen.Config{TTL: gen.Lease, Renew: true, Tokens: true}},
-		{"lease,deadline", gen.Config{TTL: gen.Lease, Renew: true, Tokens: true, Deadline: true}},
-		{"fence", gen.Config{Tokens: true, Writes: true}},
-	}
-	for _, k := range kinds {
-		for _, n := range []int{1_000_000} {
-			for _, keys := range []int{1, 100} {
-				for _, unknown := range []float64{0, 0.01, 0.1} {
-					for _, plant := range []bool{false, true} {
-						c := k.config
-						c.Ops, c.Keys, c.Unknown, c.Plant, c.Clients = n, keys, unknown, plant, 50
-						b.Run(fmt.Sprintf("%s/%d/keys=%d/unknown=%v/planted=%v", k.name, n, keys, unknown, plant), func(b *testing.B) {
-							h := gen.History(c)
-							b.ReportAllocs()
-							b.ResetTimer()
-							for b.Loop() {
-								Check(h, Options{NoSecondOpinion: true})
-							}
-							b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(h.Ops)), "ns/operation")
-							b.ReportMetric(float64(len(h.Ops))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mop/s")
-						})
+// eachHistory runs f as a benchmark on generated histories.
+func eachHistory(b *testing.B, f func(b *testing.B, h *history.History)) {
+	for _, k := range benched {
+		for _, n := range sizes() {
+			for _, clients := range []int{5, 50} {
+				for _, keys := range []int{1, 100} {
+					for _, unknown := range []float64{0, 0.01, 0.1} {
+						for _, kind := range []string{"valid", "planted"} {
+							c := k.config
+							c.Ops, c.Clients, c.Keys, c.Unknown, c.Plant = n, clients, keys, unknown, kind == "planted"
+							b.Run(fmt.Sprintf("%s/n=%d/clients=%d/keys=%d/unknown=%v/%s", k.name, n, clients, keys, unknown, kind), func(b *testing.B) {
+								h := gen.History(c)
+								b.ReportAllocs()
+								b.ResetTimer()
+								f(b, h)
+								b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(h.Ops)), "ns/operation")
+							})
+						}
 					}
 				}
 			}
@@ -67,7 +62,104 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-var (
-	_ = porcupine.Ok
-	_ = history.Never
-)
+// The exact checkers alone, on decoded histories, with all properties.
+func BenchmarkCheck(b *testing.B) {
+	eachHistory(b, func(b *testing.B, h *history.History) {
+		for b.Loop() {
+			Check(h, Options{NoSecondOpinion: true})
+		}
+	})
+}
+
+// Reading the operations and doing nothing with them: the limit.
+func BenchmarkScan(b *testing.B) {
+	eachHistory(b, func(b *testing.B, h *history.History) {
+		for b.Loop() {
+			for i := range h.Ops {
+				sink += h.Ops[i].Call ^ h.Ops[i].Ret
+			}
+		}
+	})
+}
+
+// rawMutex is the plain lock as people give it to porcupine: every operation,
+// with those of unknown outcome open to the end.
+var rawMutex = porcupine.Model{
+	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
+		byKey := map[int32][]porcupine.Operation{}
+		for _, o := range ops {
+			k := o.Input.(*history.Op).Key
+			byKey[k] = append(byKey[k], o)
+		}
+		var parts [][]porcupine.Operation
+		for _, p := range byKey {
+			parts = append(parts, p)
+		}
+		return parts
+	},
+	Init: func() any { return int32(-1) },
+	Step: func(state, input, _ any) (bool, any) {
+		holder, op := state.(int32), input.(*history.Op)
+		can := holder == -1
+		next := op.Process
+		if op.Kind == history.KindRelease {
+			can, next = holder == op.Process, -1
+		}
+		switch {
+		case can:
+			return true, next
+		case op.Outcome == history.Unknown:
+			return true, state // it did not happen
+		}
+		return false, state
+	},
+}
+
+// BenchmarkPorcupine compares with porcupine on the same histories, in the same
+// run: the metric "times" is how much longer it takes. It has 60 s each; what it
+// does not decide by then counts as 60 s, with "undecided" 1.
+func BenchmarkPorcupine(b *testing.B) {
+	for _, n := range sizes() {
+		for _, keys := range []int{1, 100} {
+			if n/keys > 10_000 && !*large || n/keys > 100_000 {
+				continue // out of memory
+			}
+			for _, unknown := range []float64{0, 0.01, 0.1} {
+				for _, kind := range []string{"valid", "planted"} {
+					if kind == "planted" && unknown > 0 && n/keys > 1000 && !*large {
+						continue // out of memory
+					}
+					c := gen.Config{Ops: n, Clients: 20, Keys: keys, Unknown: unknown, Plant: kind == "planted"}
+					b.Run(fmt.Sprintf("n=%d/keys=%d/unknown=%v/%s", n, keys, unknown, kind), func(b *testing.B) {
+						h := gen.History(c)
+						ops := make([]porcupine.Operation, len(h.Ops))
+						for i := range h.Ops {
+							o := &h.Ops[i]
+							ops[i] = porcupine.Operation{ClientId: int(o.Process), Input: o, Call: o.Call, Return: o.Ret}
+						}
+						var ours, theirs time.Duration
+						undecided := 0.0
+						for b.Loop() {
+							start := time.Now()
+							r := Check(h, Options{NoSecondOpinion: true})
+							ours += time.Since(start)
+							start = time.Now()
+							result := porcupine.CheckOperationsTimeout(rawMutex, ops, time.Minute)
+							theirs += time.Since(start)
+							switch {
+							case result == porcupine.Unknown:
+								undecided = 1
+							case (result == porcupine.Ok) != (r.Property(Mutex).Verdict == Held):
+								b.Fatalf("porcupine: %s, mutex is %s", result, r.Property(Mutex).Verdict)
+							}
+						}
+						b.ReportMetric(float64(theirs)/float64(ours), "times")
+						b.ReportMetric(float64(ours.Microseconds())/float64(b.N), "µs/check")
+						b.ReportMetric(undecided, "undecided")
+						b.ReportMetric(0, "ns/op")
+					})
+				}
+			}
+		}
+	}
+}

@@ -99,6 +99,9 @@ func checkLock(h *history.History, o Options, m Model) (Property, string) {
 		p.Verdict, p.Why, p.Count, p.Overlap, p.First = Violated, c.first.why, c.breaches, time.Duration(c.overlap), c.first.at
 		p.Witness = c.witness(c.first)
 		class = c.first.class
+		if c.breaches > 1 {
+			p.Why += fmt.Sprintf(" (the first of %d violations)", c.breaches)
+		}
 	case c.unsure != "":
 		p.Verdict, p.Why = Unknown, c.unsure
 	case grants == 0:
@@ -125,9 +128,13 @@ func (c *lockCase) doubt(why string) {
 // leads says whether a breach at time t would be the first.
 func (c *lockCase) leads(t int64) bool { return c.first == nil || t < c.first.at }
 
-func (c *lockCase) found(b breach) {
+func (c *lockCase) found(b breach) { c.count(b.at, func() breach { return b }) }
+
+// count counts a breach at time t, and describes it only if it is the first.
+func (c *lockCase) count(t int64, describe func() breach) {
 	c.breaches++
-	if c.leads(b.at) {
+	if c.leads(t) {
+		b := describe()
 		c.first = &b
 	}
 }
@@ -150,8 +157,10 @@ func (c *lockCase) key(k int32, ops []int32, g holdings, o Options) {
 	}
 	for _, i := range g.orphans {
 		o := &h.Ops[i]
-		c.found(breach{class: classOrphan, key: k, at: o.Ret, ops: []int32{i},
-			why: fmt.Sprintf("process %s released %s at %s although it held nothing", h.Processes[o.Process], object(h, k), when(h, o.Call))})
+		c.count(o.Ret, func() breach {
+			return breach{class: classOrphan, key: k, at: o.Ret, ops: []int32{i},
+				why: fmt.Sprintf("process %s released %s at %s although it held nothing", h.Processes[o.Process], object(h, k), when(h, o.Call))}
+		})
 	}
 	nested := g.tenures
 	if c.m.Name == modelReentrant || c.m.Name == modelReentrantFenced {
@@ -173,17 +182,17 @@ func (c *lockCase) key(k int32, ops []int32, g holdings, o Options) {
 			continue
 		}
 		o := &h.Ops[v.rel]
-		b := breach{class: classVisit, key: k, at: o.Ret, ops: []int32{v.acq, v.rel},
-			why: fmt.Sprintf("process %s released %s between %s and %s, but others certainly held it all that time", h.Processes[o.Process], object(h, k), when(h, o.Call), when(h, o.Ret))}
-		if c.leads(b.at) {
+		c.count(o.Ret, func() breach {
+			b := breach{class: classVisit, key: k, at: o.Ret, ops: []int32{v.acq, v.rel},
+				why: fmt.Sprintf("process %s released %s between %s and %s, but others certainly held it all that time", h.Processes[o.Process], object(h, k), when(h, o.Call), when(h, o.Ret))}
 			for _, t := range g.tenures {
 				if t.ar < v.rr && t.rc > v.rc {
 					b.holds = append(b.holds, t)
 					b.ops = append(b.ops, t.ops()...)
 				}
 			}
-		}
-		c.found(b)
+			return b
+		})
 	}
 	if c.breaches == before {
 		switch c.m.Name {
@@ -306,7 +315,7 @@ func (c *lockCase) exclusion(k int32, ts []tenure) blockedTimes {
 			with = writers[:n]
 		}
 		if with != nil {
-			c.found(c.crowd(k, t, with))
+			c.count(t.ar, func() breach { return c.crowd(k, t, with) })
 		}
 		if t.shared {
 			readers.push(t)
@@ -359,9 +368,11 @@ func (c *lockCase) tokens(k int32, ts []tenure) {
 		}
 		if last >= 0 && ts[i].token <= ts[last].token {
 			a, b := ts[last], ts[i]
-			c.found(breach{class: classToken, key: k, at: b.ar, ops: []int32{a.acq, b.acq}, holds: []tenure{a, b},
-				why: fmt.Sprintf("%s was granted to %s with token %d at %s, after %s had been granted token %d at %s",
-					object(c.h, k), c.h.Processes[b.process], b.token, when(c.h, b.ar), c.h.Processes[a.process], a.token, when(c.h, a.ar))})
+			c.count(b.ar, func() breach {
+				return breach{class: classToken, key: k, at: b.ar, ops: append(a.ops(), b.ops()...), holds: []tenure{a, b},
+					why: fmt.Sprintf("%s was granted to %s with token %d at %s, after %s had been granted token %d at %s",
+						object(c.h, k), c.h.Processes[b.process], b.token, when(c.h, b.ar), c.h.Processes[a.process], a.token, when(c.h, a.ar))}
+			})
 		}
 		last = i
 	}

@@ -187,7 +187,7 @@ func (c *lockCase) searchLock(ops []int32, ownerless bool, o Options, limit *sea
 	if len(acquires) > 1<<16 {
 		return porcupine.Unknown, fmt.Sprintf("%d acquires are more than a search is tried on", len(acquires))
 	}
-	return search(lockModel(c.m, acquires, ownerless, o.strict()), pops, limit.left(o))
+	return search(lockModel(c.m, acquires, ownerless, o.strict()), pops, limit.left(o), searchMemory)
 }
 
 // ownerless says whether a key needs a model in which any process may end any

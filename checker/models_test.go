@@ -158,6 +158,16 @@ func TestCheckModel(t *testing.T) {
 				A acquire 0-10 ok token=7
 				A acquire 20-30 ok token=8`,
 		}, {
+			name: "a grant within another's lease", model: "lease", want: Violated,
+			history: `
+				A acquire 0-10 ok ttl=1000
+				B acquire 500-510 ok ttl=1000`,
+		}, {
+			name: "a grant after another's lease", model: "lease", want: Held,
+			history: `
+				A acquire 0-10 ok ttl=1000
+				B acquire 1100-1110 ok ttl=1000`,
+		}, {
 			name: "as many holders as permits", model: "semaphore:2", want: Held,
 			history: `
 				A acquire 0-10 ok

@@ -105,7 +105,7 @@ func (c *objectCase) searchKey(ops []int32, limit time.Duration) (porcupine.Chec
 	if why != "" {
 		return "", why
 	}
-	return search(objectModel(c.m, initial), in, limit)
+	return search(objectModel(c.m, initial), in, limit, searchMemory)
 }
 
 // decideBySearch decides a key for which there is no exact checker.

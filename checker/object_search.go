@@ -17,17 +17,17 @@ const (
 	searchMemory = 512 << 20
 )
 
-// search asks porcupine, within a time and a bounded memory. It returns
+// search asks porcupine, within a time and a memory in bytes. It returns
 // porcupine.Unknown and the reason if it could not decide.
 //
 // Each step that the model allows makes porcupine keep a set of operations and
 // a state. Once their number is used up the model refuses every step, which
 // ends the search; its answer then means nothing and is dropped.
-func search(model porcupine.Model, ops []porcupine.Operation, limit time.Duration) (porcupine.CheckResult, string) {
+func search(model porcupine.Model, ops []porcupine.Operation, limit time.Duration, memory int64) (porcupine.CheckResult, string) {
 	if len(ops) > searchLimit {
 		return porcupine.Unknown, fmt.Sprintf("%d operations are more than the %d that a search is tried on", len(ops), searchLimit)
 	}
-	budget := int64(searchMemory / (len(ops)/8 + 200))
+	budget := memory / int64(len(ops)/8+200)
 	var steps atomic.Int64
 	step := model.Step
 	model.Step = func(state, in, out any) (bool, any) {
@@ -42,10 +42,10 @@ func search(model porcupine.Model, ops []porcupine.Operation, limit time.Duratio
 	}
 	result := porcupine.CheckOperationsTimeout(model, ops, limit)
 	if steps.Load() > budget && result != porcupine.Ok {
-		return porcupine.Unknown, fmt.Sprintf("a search of %d operations did not end within %d MB", len(ops), searchMemory>>20)
+		return porcupine.Unknown, fmt.Sprintf("a search of %d operations did not end within %d MB", len(ops), memory>>20)
 	}
 	if result == porcupine.Unknown {
-		return result, fmt.Sprintf("a search of %d operations did not end within %v", len(ops), limit)
+		return result, fmt.Sprintf("a search of %d operations did not end within %v", len(ops), limit.Round(time.Millisecond))
 	}
 	return result, ""
 }

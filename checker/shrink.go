@@ -19,7 +19,8 @@ type Shrunk struct {
 	// Sections and Before count the sections kept and those of the history.
 	Sections, Before int
 	// Minimal says that without any one of the sections the property is no
-	// longer violated in the same way. It is false if time ran out.
+	// longer violated in the same way. It is false if time ran out, or if
+	// sections were kept since leaving them out could invent a violation.
 	Minimal bool
 	// Checks is how many parts were checked.
 	Checks int
@@ -30,8 +31,10 @@ type Shrunk struct {
 //
 // What is removed are whole sections: a grant with its renewals, checks, reads,
 // writes, notices and release. Removing single operations would invent
-// violations, since without its release any hold excludes all later ones. A part counts
-// only if it violates in the same way, an overlap as an overlap, say.
+// violations, since without its release any hold excludes all later ones. A part
+// counts only if it violates in the same way, an overlap as an overlap, say.
+// Where that is not enough, since without a write a good read becomes a bad one,
+// what changes the object is kept and only reads are removed.
 //
 // The witness's own sections are tried first, which mostly are the answer; then
 // those of its key, then all, by delta debugging (Zeller and Hildebrandt, IEEE
@@ -50,12 +53,12 @@ func Shrink(h *history.History, o Options, property string) (*Shrunk, error) {
 	}
 	s.class = class
 	s.divide()
-	kept := s.begin(whole)
-	kept = s.reduce(kept)
+	pinned, free := s.pin(s.begin(whole))
+	kept := s.reduce(pinned, free)
 	out := &Shrunk{Property: property, Sections: len(kept), Before: len(s.sections), Checks: s.checks}
 	part := s.part(kept)
 	out.Verdict, _, err = judge(part, o, property)
-	out.Minimal = !s.expired()
+	out.Minimal = !s.expired() && (len(pinned) == 0 || len(kept) == 1)
 	out.Events = events(part)
 	return out, err
 }
@@ -240,19 +243,46 @@ func (s *shrinking) violates(kept []int32) bool {
 	return err == nil && p.Verdict == Violated && class == s.class
 }
 
-// reduce removes sections until none can be removed: first in large pieces,
-// halving their size, last one by one until a whole round removes nothing.
-func (s *shrinking) reduce(kept []int32) []int32 {
-	for size := max(len(kept)/2, 1); ; {
+// pin divides a part into the sections that have to stay and the others.
+func (s *shrinking) pin(part []int32) (pinned, free []int32) {
+	switch s.class {
+	case classSearch, classBounds, classUnexpected, classUnwritten:
+	default:
+		return nil, part
+	}
+	changes := func(o *history.Op) bool {
+		switch o.Kind {
+		case history.KindWrite, history.KindCAS, history.KindAppend, history.KindAdd:
+			return o.Outcome != history.Failed
+		case history.KindAcquire, history.KindRelease:
+			return s.property == Linearizable && o.Outcome != history.Failed
+		}
+		return false
+	}
+	for _, i := range part {
+		if slices.ContainsFunc(s.sections[i].ops, func(k int32) bool { return changes(&s.h.Ops[k]) }) {
+			pinned = append(pinned, i)
+		} else {
+			free = append(free, i)
+		}
+	}
+	return pinned, free
+}
+
+// reduce removes free sections until none can be removed: first in large
+// pieces, halving their size, last one by one until a whole round removes
+// nothing. It returns what is left, pinned sections included.
+func (s *shrinking) reduce(pinned, free []int32) []int32 {
+	for size := max(len(free)/2, 1); ; {
 		removed := false
-		for from := 0; from < len(kept) && len(kept) > 1; {
+		for from := 0; from < len(free); {
 			if s.expired() {
-				return kept
+				return slices.Concat(pinned, free)
 			}
-			to := min(from+size, len(kept))
-			rest := slices.Concat(kept[:from], kept[to:])
-			if len(rest) > 0 && s.violates(rest) {
-				kept, removed = rest, true
+			to := min(from+size, len(free))
+			rest := slices.Concat(free[:from], free[to:])
+			if part := slices.Concat(pinned, rest); len(part) > 0 && s.violates(part) {
+				free, removed = rest, true
 				continue
 			}
 			from = to
@@ -261,7 +291,7 @@ func (s *shrinking) reduce(kept []int32) []int32 {
 		case size > 1:
 			size = max(size/2, 1)
 		case !removed:
-			return kept
+			return slices.Concat(pinned, free)
 		}
 	}
 }

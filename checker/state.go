@@ -360,7 +360,7 @@ func (c *objectCase) searchUpdates(ops []int32, us []update, initial int32) (por
 			in = append(in, porcupine.Operation{ClientId: int(o.Process), Input: i, Call: o.Call, Return: o.Ret})
 		}
 	}
-	return search(nm.ToModel(), in, c.limit.left(c.o))
+	return search(nm.ToModel(), in, c.limit.left(c.o), searchMemory)
 }
 
 // initial is the value that the register held before the first write, by the

@@ -38,10 +38,10 @@ type Credential struct {
 	UID, GID uint32
 }
 
-// Command returns the command line that runs argv inside the node's namespace,
-// under the same process id as the command line itself. As root, as may be
-// nil, or say another user; it must not be set by other means, since only root
-// may enter.
+// Command returns a command line that enters the node's namespace and then becomes
+// argv, under the same process id. If as is not nil, argv runs as that user. Only
+// root can ask for that, and must not do it by other means, such as
+// SysProcAttr.Credential, since only root may enter.
 func (n *Node) Command(as *Credential, argv ...string) []string {
 	enter := []string{"nsenter", "--net=" + n.path}
 	if n.net.user != "" {
