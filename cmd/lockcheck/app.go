@@ -51,7 +51,7 @@ promise of the lock from what was recorded.`,
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.reproduceCommand(), a.runCommand(), a.verifyCommand(),
-		a.checkCommand(), a.explainCommand(), a.listCommand(),
+		a.checkCommand(), a.shrinkCommand(), a.explainCommand(), a.listCommand(),
 		a.schemaCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root

@@ -33,6 +33,10 @@ type Options struct {
 	Env      []string // in addition to the harness's own
 	Stderr   string   // file that gets the program's standard error; "" drops it
 	Recorder *history.Recorder
+	// Start starts the process, such as one that traces it first; nil means
+	// cmd.Start. It runs on the thread that all children are bound to, see
+	// guard.StartBy.
+	Start func(cmd *exec.Cmd) error
 }
 
 // Proc is a client as the harness sees it: a process that is asked to do one
@@ -128,7 +132,11 @@ func Start(o Options) (*Proc, error) {
 		childs = append(childs, log)
 		cmd.Stderr = log
 	}
-	if err := guard.Start(cmd); err != nil {
+	start := cmd.Start
+	if o.Start != nil {
+		start = func() error { return o.Start(cmd) }
+	}
+	if err := guard.StartBy(cmd, start); err != nil {
 		stdinW.Close()
 		stdoutR.Close()
 		return nil, fmt.Errorf("start client %s: %w", o.Name, err)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -35,6 +36,14 @@ type Options struct {
 	// Cache shares what is costly to make with other runtimes. Nil means
 	// that this one makes its own, and removes it when it is closed.
 	Cache *Cache
+	// Start starts the process of a server, such as one that traces it first;
+	// nil means cmd.Start. It runs on the thread that all children are bound
+	// to, see guard.StartBy.
+	Start func(server string, cmd *exec.Cmd) error
+	// Peer returns the loopback address at which the other members of a cluster
+	// are to reach what a server serves them at addr, such as that of a proxy;
+	// nil means addr itself. Peers are the names of those members.
+	Peer func(server, addr string, peers []string) (string, error)
 }
 
 // Local runs servers as processes of this machine. Its methods may be called
@@ -236,7 +245,7 @@ func (l *Local) setUp(ctx context.Context, group []*Node) error {
 	if err != nil {
 		return err
 	}
-	s := site{bin: bin, port: l.port, cache: l.cache}
+	s := site{bin: bin, port: l.port, peer: l.options.Peer, cache: l.cache}
 	for _, n := range group {
 		dir := filepath.Join(l.root, n.Name())
 		s.servers = append(s.servers, n.server)

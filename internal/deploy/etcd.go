@@ -76,6 +76,9 @@ func init() {
 				}
 				cluster.members = append(cluster.members, m)
 			}
+			if err := cluster.advertise(s.peer); err != nil {
+				return nil, err
+			}
 			var all []program
 			for _, m := range cluster.members {
 				all = append(all, m)
@@ -89,6 +92,29 @@ type etcdCluster struct {
 	token   string
 	bin     Binary
 	members []*etcd
+}
+
+// advertise has every member tell the others the address that peer says, if
+// there are others.
+func (c *etcdCluster) advertise(peer func(server, addr string, peers []string) (string, error)) error {
+	for _, m := range c.members {
+		m.advertised = m.listenPeerURL()
+		if peer == nil || len(c.members) == 1 {
+			continue
+		}
+		var others []string
+		for _, o := range c.members {
+			if o != m {
+				others = append(others, o.name)
+			}
+		}
+		addr, err := peer(m.name, address(m.peer), others)
+		if err != nil {
+			return err
+		}
+		m.advertised = "http://" + addr
+	}
+	return nil
 }
 
 // initial is the list of members that every member is given.
@@ -105,13 +131,15 @@ type etcd struct {
 	name, dir    string
 	options      map[string]int
 	client, peer int
+	advertised   string // the peer URL that the others are told
 }
 
-func (m *etcd) url() string     { return "http://" + address(m.client) }
-func (m *etcd) peerURL() string { return "http://" + address(m.peer) }
-func (m *etcd) listens() []int  { return []int{m.client, m.peer} }
-func (m *etcd) ended() error    { return nil }
-func (m *etcd) conf() string    { return filepath.Join(m.dir, "etcd.json") }
+func (m *etcd) url() string           { return "http://" + address(m.client) }
+func (m *etcd) peerURL() string       { return m.advertised }
+func (m *etcd) listenPeerURL() string { return "http://" + address(m.peer) }
+func (m *etcd) listens() []int        { return []int{m.client, m.peer} }
+func (m *etcd) ended() error          { return nil }
+func (m *etcd) conf() string          { return filepath.Join(m.dir, "etcd.json") }
 
 func (m *etcd) prepare(ctx context.Context, again bool) error {
 	state := "new"
@@ -129,7 +157,7 @@ func (m *etcd) prepare(ctx context.Context, again bool) error {
 		"data-dir":                    filepath.Join(m.dir, "data"),
 		"listen-client-urls":          m.url(),
 		"advertise-client-urls":       m.url(),
-		"listen-peer-urls":            m.peerURL(),
+		"listen-peer-urls":            m.listenPeerURL(),
 		"initial-advertise-peer-urls": m.peerURL(),
 		"initial-cluster":             m.cluster.initial(),
 		"initial-cluster-token":       m.cluster.token,

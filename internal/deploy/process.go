@@ -105,7 +105,11 @@ func (p *process) launch() (*run, error) {
 		return nil, err
 	}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, log, log
-	if err := guard.Start(cmd); err != nil {
+	start := cmd.Start
+	if by := p.node.local.options.Start; by != nil {
+		start = func() error { return by(p.node.Name(), cmd) }
+	}
+	if err := guard.StartBy(cmd, start); err != nil {
 		return nil, err
 	}
 	r := &run{cmd: cmd, done: make(chan struct{})}

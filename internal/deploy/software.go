@@ -44,6 +44,7 @@ type site struct {
 	servers []backends.Server
 	dirs    []string            // their data folders, which do not exist yet
 	port    func() (int, error) // returns a free port that nobody else gets
+	peer    func(server, addr string, peers []string) (string, error) // see Options.Peer; nil for none
 	cache   *Cache
 }
 

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -64,10 +66,36 @@ func conclude(meta *reports.Run, gate []string) error {
 	err = check(meta, filepath.Join(meta.Dir, historyFile), CheckOptions{
 		Gate: gate, Text: text, Report: reports.Options{Width: 100},
 	})
-	if err = errors.Join(err, text.Close()); err != nil {
+	if err = errors.Join(err, text.Close(), visualize(meta)); err != nil {
 		return err
 	}
 	return writeJSON(filepath.Join(meta.Dir, runFile), meta)
+}
+
+// visualize writes porcupine's picture of each violation that it can draw into
+// the run's folder.
+func visualize(meta *reports.Run) error {
+	for _, property := range []string{checker.Mutex, checker.Lease, checker.Token} {
+		if meta.Verdict(property) != checker.Violated {
+			continue
+		}
+		h, err := history.Open(filepath.Join(meta.Dir, historyFile), history.ReadOptions{})
+		if err != nil {
+			return err
+		}
+		var page bytes.Buffer
+		if err := checker.Visualize(h, checker.Options{}, property, &page); err != nil {
+			if errors.Is(err, checker.ErrNothingToShow) {
+				continue
+			}
+			return err
+		}
+		path := filepath.Join(meta.Dir, "porcupine-"+property+".html")
+		if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
 }
 
 // check judges the history at path, completes meta, and writes the report.
@@ -76,7 +104,7 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	if err != nil {
 		return err
 	}
-	rep := checker.Check(h, o.Checker)
+	rep := judge(h, o.Checker)
 	meta.SetReport(rep)
 	end := endOf(h)
 	meta.Status = status(rep, end, o.Gate)
@@ -94,8 +122,37 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	return reports.Text(o.Text, meta, rep, events, o.Report)
 }
 
-// A history of more events is not told whole, but around its witnesses.
+// judge checks a history, against the model too if one is named.
+func judge(h *history.History, o checker.Options) *checker.Report {
+	if o.Model == "" {
+		return checker.Check(h, o)
+	}
+	m, err := checker.ParseModel(o.Model)
+	rep := &checker.Report{Operations: len(h.Ops)}
+	if err == nil && m.Lock() {
+		rep = checker.Check(h, o)
+	}
+	p := checker.CheckModel(h, o)
+	rep.Properties = slices.Insert(rep.Properties, 0, p)
+	if !m.Lock() || o.Convention != "" {
+		return rep
+	}
+	// What a failed release means may decide alone: say so where it does.
+	o.Convention = checker.FailedIgnored
+	if q := checker.CheckModel(h, o); q.Verdict != p.Verdict {
+		rep.Findings = append(rep.Findings, checker.Finding{
+			Code: "convention",
+			Why:  fmt.Sprintf("read as %s, %s would be %s: %s", q.Convention, q.Name, q.Verdict, q.Why),
+		})
+	}
+	return rep
+}
+
+// Histories that are not told whole: of more events than wholeHistory only those
+// around a witness are, and without a witness none if there are more than
+// plainHistory.
 const (
+	plainHistory = 100
 	wholeHistory = 5000
 	around       = 100
 )
@@ -106,7 +163,10 @@ func eventsFor(rep *checker.Report, h *history.History, path string, o history.R
 		return nil, nil // it cannot be read twice
 	}
 	first, last := int64(0), int64(math.MaxInt64)
-	if h.Events > wholeHistory {
+	switch witness := slices.ContainsFunc(rep.Properties, func(p checker.Property) bool { return p.Witness != nil }); {
+	case !witness && h.Events > plainHistory:
+		return nil, nil
+	case h.Events > wholeHistory:
 		first, last = witnessed(rep)
 	}
 	f, err := os.Open(path)
@@ -130,8 +190,7 @@ func eventsFor(rep *checker.Report, h *history.History, path string, o history.R
 	return events, s.Err()
 }
 
-// witnessed returns the range of indexes around the first witness that there
-// is, or the beginning of the history.
+// witnessed returns the range of indexes around the first witness.
 func witnessed(rep *checker.Report) (first, last int64) {
 	for _, p := range rep.Properties {
 		if w := p.Witness; w != nil && len(w.Events) > 0 {
@@ -143,7 +202,7 @@ func witnessed(rep *checker.Report) (first, last int64) {
 
 // ending is what the harness itself said of a run's end.
 type ending struct {
-	complete     bool // the run came to its end
+	cutOff       bool // a run of ours that did not come to its end
 	interrupted  bool
 	failed       bool // the environment failed
 	inconclusive bool
@@ -152,7 +211,7 @@ type ending struct {
 
 func endOf(h *history.History) ending {
 	var s ending
-	ours := false
+	ours, complete := false, false
 	for _, e := range h.Other {
 		if e.Process != history.Harness {
 			continue
@@ -161,7 +220,7 @@ func endOf(h *history.History) ending {
 		case history.Run:
 			ours = true
 		case endEvent:
-			s.complete = true
+			complete = true
 		case errorEvent:
 			s.failed = true
 			s.reasons = append(s.reasons, e.Error)
@@ -173,7 +232,7 @@ func endOf(h *history.History) ending {
 			s.reasons = append(s.reasons, "the run was interrupted")
 		}
 	}
-	if ours && !s.complete {
+	if s.cutOff = ours && !complete; s.cutOff {
 		s.reasons = append(s.reasons, "the history ends before the run did: the harness was killed or could not write")
 	}
 	return s
@@ -194,7 +253,7 @@ func status(rep *checker.Report, s ending, gate []string) reports.Status {
 	switch {
 	case s.failed:
 		return reports.Error
-	case s.inconclusive, s.interrupted, !s.complete, rep.Operations == 0:
+	case s.inconclusive, s.interrupted, s.cutOff, rep.Operations == 0:
 		return reports.Inconclusive
 	}
 	for _, p := range gated(rep, gate) {
