@@ -21,6 +21,9 @@ type Backend struct {
 	// Servers returns the servers that the lock needs, in the order in which
 	// they start. Nil means none.
 	Servers func(Options) []Server
+	// Nodes lists the numbers of servers that users may choose with
+	// Options.Nodes, the default first; empty means that there is no choice.
+	Nodes []int
 	// Open connects one client. The caller closes it. Required.
 	Open func(context.Context, Config) (Client, error)
 
@@ -44,7 +47,7 @@ type Backend struct {
 
 // Options are what users may choose of a backend's topology.
 type Options struct {
-	Nodes int           // number of servers; 0 means the backend's default
+	Nodes int           // one of Backend.Nodes; 0 means the first of them
 	TTL   time.Duration // lease asked for
 }
 

@@ -33,7 +33,8 @@ type Options struct {
 	// Convention reads failed releases: FailedEnds (the default) or
 	// FailedIgnored.
 	Convention string
-	// Timeout bounds porcupine's second opinion on each property; 0 means 10 s.
+	// Timeout bounds porcupine: its second opinion on each property (0 means
+	// 1 s), and searches that decide (0 means 10 s).
 	Timeout time.Duration
 	// Budget is the number of grants on which porcupine is asked; 0 means
 	// 20000. Beyond it, it sees a window around the witness.
@@ -47,6 +48,8 @@ func (o Options) grace() int64 { return int64(cmp.Or(o.Grace, time.Second)) }
 func (o Options) strict() bool { return o.Convention == FailedIgnored }
 
 func (o Options) timeout() time.Duration { return cmp.Or(o.Timeout, 10*time.Second) }
+
+func (o Options) opinion() time.Duration { return cmp.Or(o.Timeout, time.Second) }
 
 func (o Options) budget() int { return cmp.Or(o.Budget, 20000) }
 

@@ -16,20 +16,25 @@ import (
 // correct lock could have made; it shares with the exact checkers what a hold
 // is, and nothing of how they decide.
 //
-// Every operation is a grant, which takes effect at one instant of [a, b]. When
-// the hold ended is data of the operation, so that no operation is of unknown
-// outcome, which is what makes porcupine run out of memory.
+// A grant takes effect at one instant of [a, b], and the hold ends, unless its
+// lease runs out before, at an instant that is known. So no operation is of
+// unknown outcome, which is what makes porcupine run out of memory; and the ends
+// show early that a grant was tried too soon.
 
 // taken is a grant as porcupine sees it.
 type taken struct {
 	*hold
-	end int64 // end of the hold if it does not depend on when it was granted, else never
+	end  int64 // known end of the hold, never if only its lease ends it
+	bars bool  // others are kept out while it stands
+	drop bool  // this is the end, not the grant
 }
 
-// seen is the state of the lock: the time of the last grant at the earliest, the
-// end of its hold at the earliest, and its token.
+// seen is the state of the lock: the time of the last operation at the earliest,
+// who holds it (the index of the grant, -1), the end of that lease at the
+// earliest, and the last token.
 type seen struct {
-	last, end, token int64
+	last, lease, token int64
+	holder             int32
 }
 
 // spec is a correct lock: what it has to keep.
@@ -43,31 +48,47 @@ type spec struct {
 // nothing else: a deterministic model of a timed lock.
 func (s spec) model(name func(int32) string) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return seen{-1, -1, minToken} },
+		Init: func() any { return seen{-1, -1, minToken, -1} },
 		Step: func(state, input, _ any) (bool, any) {
 			st, t := state.(seen), input.(*taken)
+			if t.drop {
+				if st.last > t.end {
+					return false, state
+				}
+				st.last = t.end
+				if st.holder == t.grant {
+					st.holder = -1
+				}
+				return true, st
+			}
 			x := max(st.last, t.a)
-			if s.exclusive {
-				x = max(x, st.end)
+			if s.exclusive && st.holder >= 0 {
+				x = max(x, st.lease)
 			}
 			if x > t.b || s.tokens && t.hasToken && t.token <= st.token {
 				return false, state
 			}
-			next := seen{x, st.end, st.token}
+			st.last = x
 			if s.exclusive {
-				next.end = min(t.end, t.expiry(x))
+				st.holder, st.lease = -1, -1
+				if t.bars {
+					st.holder, st.lease = t.grant, t.expiry(x)
+				}
 			}
 			if t.hasToken {
-				next.token = t.token
+				st.token = t.token
 			}
-			return true, next
+			return true, st
 		},
 		Hash: func(state any) uint64 {
 			s := state.(seen)
-			return uint64(s.last)*0x9e3779b97f4a7c15 ^ uint64(s.end)*0xff51afd7ed558ccd ^ uint64(s.token)
+			return uint64(s.last)*0x9e3779b97f4a7c15 ^ uint64(s.lease)*0xff51afd7ed558ccd ^ uint64(s.token)*0xc4ceb9fe1a85ec53 ^ uint64(s.holder)
 		},
 		DescribeOperation: func(input, _ any) string {
 			t := input.(*taken)
+			if t.drop {
+				return "the hold of " + name(t.process) + " ends"
+			}
 			d := "granted to " + name(t.process)
 			if t.hasToken {
 				d += fmt.Sprintf(" with token %d", t.token)
@@ -75,14 +96,14 @@ func (s spec) model(name func(int32) string) porcupine.Model {
 			return d
 		},
 		DescribeState: func(state any) string {
-			s := state.(seen)
-			switch {
-			case s.end < 0:
+			switch s := state.(seen); {
+			case s.holder < 0:
 				return "free"
-			case s.end >= never:
+			case s.lease >= never:
 				return "held"
+			default:
+				return "held until " + at(s.lease) + " at least"
 			}
-			return "held until " + at(s.end)
 		},
 	}
 }
@@ -126,7 +147,7 @@ func (cs *claims) ask(name string, k *key, j *judged) (question, bool) {
 	index := make([]int, len(k.holds))
 	for i := range k.holds {
 		h := &k.holds[i]
-		t := taken{hold: h, end: h.c}
+		t := taken{hold: h, end: h.c, bars: true}
 		switch {
 		case name == Mutex || name == Token && !leased:
 			if name == Mutex && !h.believed() {
@@ -134,11 +155,11 @@ func (cs *claims) ask(name string, k *key, j *judged) (question, bool) {
 			}
 			copied := *h
 			copied.ttl = 0
-			t = taken{&copied, h.u}
+			t = taken{hold: &copied, end: h.u, bars: true}
 		case name == Token && h.resumed && !q.exclusive:
 			continue
 		case h.ttl == 0:
-			t.end = -1 // it has no lease that could stand
+			t.bars = false // it has no lease that could stand
 		}
 		if name == Token && h.resumed {
 			copied := *t.hold
@@ -191,16 +212,24 @@ func (q *question) pieces() [][]taken {
 	return append(ps, q.takes[from:])
 }
 
-// operations are the grants as porcupine takes them. A piece that begins with a
-// cut begins with that hold.
-func operations(ts []taken, cut bool) []porcupine.Operation {
-	ops := make([]porcupine.Operation, len(ts))
+// operations are grants, and the ends of their holds, as porcupine takes them. A
+// piece that begins with a cut begins with that hold; one that ends with a cut
+// ends while it stands.
+func (s spec) operations(ts []taken, begins, ends bool) []porcupine.Operation {
+	ops := make([]porcupine.Operation, 0, 2*len(ts))
 	for i := range ts {
 		t := &ts[i]
-		ops[i] = porcupine.Operation{ClientId: int(t.process), Input: t, Call: t.a, Return: t.b}
-	}
-	if cut {
-		ops[0].Call = ts[0].b
+		op := porcupine.Operation{ClientId: int(t.process), Input: t, Call: t.a, Return: t.b}
+		if begins && i == 0 {
+			op.Call = t.b
+		}
+		ops = append(ops, op)
+		if !s.exclusive || !t.bars || t.end >= never || ends && i == len(ts)-1 {
+			continue
+		}
+		end := *t
+		end.drop = true
+		ops = append(ops, porcupine.Operation{ClientId: int(t.process), Input: &end, Call: t.end, Return: t.end})
 	}
 	return ops
 }
@@ -214,12 +243,13 @@ func (q *question) decide(m porcupine.Model, budget int, deadline time.Time) (re
 		if q.first >= 0 {
 			// Of grants that a correct lock made every selection is one that
 			// it could have made: if these few are not, all are not.
-			from, to := max(0, q.first-piece/2), min(q.last+1, len(q.takes))
-			if to-from > 2*piece {
-				ps = [][]taken{{q.takes[q.first], q.takes[q.last]}}
-			} else {
-				ps = [][]taken{q.takes[from:to]}
+			pair := []taken{q.takes[q.first], q.takes[q.last]}
+			if r := porcupine.CheckOperationsTimeout(m, q.operations(pair, false, false), time.Until(deadline)); r == porcupine.Illegal {
+				return r, len(pair), false
 			}
+			// What came before may have to be seen as well.
+			from := max(0, q.first-piece/2)
+			ps = [][]taken{q.takes[from:min(q.last+1, from+2*piece, len(q.takes))]}
 		} else {
 			for n := 0; n < len(ps); n++ {
 				if budget -= len(ps[n]); budget < 0 || len(ps[n]) > 4*piece {
@@ -234,7 +264,7 @@ func (q *question) decide(m porcupine.Model, budget int, deadline time.Time) (re
 		if left <= 0 {
 			return porcupine.Unknown, saw, false
 		}
-		r := porcupine.CheckOperationsTimeout(m, operations(p, i > 0), left)
+		r := porcupine.CheckOperationsTimeout(m, q.operations(p, i > 0, i < len(ps)-1), left)
 		if r != porcupine.Ok {
 			return r, saw, all
 		}
@@ -253,7 +283,7 @@ func (cs *claims) second(p *Property, js []judged) {
 	default:
 		return // decided by the resource's own order, or by durations: no search
 	}
-	deadline := time.Now().Add(cs.o.timeout())
+	deadline := time.Now().Add(cs.o.opinion())
 	budget, total, saw, whole := cs.o.budget(), 0, 0, true
 	illegal, wrong := 0, ""
 	for _, i := range cs.worstFirst(p.Name, js) {
@@ -292,7 +322,7 @@ func (cs *claims) second(p *Property, js []judged) {
 	case p.Verdict == Held && whole:
 		p.Second = &Opinion{Outcome: Agrees}
 	default:
-		p.Second = &Opinion{NotDecided, fmt.Sprintf("porcupine saw %d of %d grants, found nothing else there, and came to the end of its budget of %d grants and %s", saw, total, cs.o.budget(), cs.o.timeout())}
+		p.Second = &Opinion{NotDecided, fmt.Sprintf("porcupine saw %d of %d grants, found nothing else there, and came to the end of its budget of %d grants and %s", saw, total, cs.o.budget(), cs.o.opinion())}
 	}
 }
 
@@ -353,7 +383,7 @@ func Visualize(h *history.History, o Options, property string, w io.Writer) erro
 			ts = []taken{q.takes[q.first], q.takes[q.last]}
 		}
 		m := q.model(cs.process)
-		_, info := porcupine.CheckOperationsVerbose(m, operations(ts, false), o.timeout())
+		_, info := porcupine.CheckOperationsVerbose(m, q.operations(ts, false, false), o.timeout())
 		if err := porcupine.Visualize(m, info, w); err != nil {
 			return fmt.Errorf("draw %s: %w", property, err)
 		}

@@ -52,6 +52,7 @@ type Run struct {
 
 	Status      Status                       `json:"status"`
 	Reasons     []string                     `json:"reasons,omitempty"` // why inconclusive or error
+	Remarks     []string                     `json:"remarks,omitempty"` // of the harness: what a reader should know
 	Properties  map[string]*checker.Property `json:"properties"`        // by name
 	Findings    []checker.Finding            `json:"findings,omitempty"`
 	Assumptions []checker.Finding            `json:"assumptions,omitempty"`

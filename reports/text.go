@@ -144,6 +144,9 @@ func (t *textReport) run() {
 	if len(versions) > 0 {
 		t.paragraph("With", strings.Join(versions, ", "))
 	}
+	for _, remark := range r.Remarks {
+		t.paragraph("Note", remark)
+	}
 }
 
 // explanation says who held, when, and why that is a violation.

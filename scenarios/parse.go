@@ -25,7 +25,9 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	s := &Scenario{File: file, Source: text}
 	if root := p.document(text); root != nil {
-		s.lines = p.object(root, "a scenario", scenarioFields(s))
+		fields := scenarioFields(s)
+		s.lines = p.object(root, "a scenario", fields)
+		p.story(root, s.lines, fields)
 	}
 	if len(p.errs) > 0 {
 		// What the steps mean cannot be judged while some were not understood.
@@ -37,6 +39,19 @@ func Parse(file string, text []byte) (*Scenario, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// story reports the fields that are missing of a scenario that has neither steps
+// nor a workload.
+func (p *parser) story(root *yaml.Node, given map[string]int, fields []field) {
+	if _, ok := given["workload"]; ok || given == nil {
+		return
+	}
+	for _, f := range fields {
+		if _, ok := given[f.name]; !ok && (f.name == "clients" || f.name == "steps") {
+			p.errorf(root, "a scenario needs the field %s (%s)", quote(f.name), f.doc)
+		}
+	}
 }
 
 // ParseSuite reads a suite, as Parse reads a scenario.
@@ -352,6 +367,32 @@ func table(dst *map[string]string, known, words []string) value {
 				}
 				(*dst)[key.Value] = v
 			}
+		},
+	}
+}
+
+// number is a whole number that is not negative.
+func number(dst *int) value {
+	return value{
+		schema: func() *jsonschema.Schema { return &jsonschema.Schema{Type: "integer", Minimum: new(float64)} },
+		set: func(p *parser, n *yaml.Node, what string) {
+			n = resolve(n)
+			if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Decode(dst) != nil || *dst < 0 {
+				*dst = 0
+				p.errorf(n, "%s must be a whole number that is not negative, not %s", what, describe(n))
+			}
+		},
+	}
+}
+
+// mapping is a mapping that is read into the fields of a new T.
+func mapping[T any](dst **T, what string, fields func(*T) []field, line func(*T, int)) value {
+	return value{
+		schema: func() *jsonschema.Schema { return objectSchema(fields(new(T))) },
+		set: func(p *parser, n *yaml.Node, name string) {
+			*dst = new(T)
+			line(*dst, resolve(n).Line)
+			p.object(n, what, fields(*dst))
 		},
 	}
 }

@@ -4,7 +4,8 @@
 //
 // A directed scenario is a script of steps of named clients. Steps run one
 // after the other; each ends when what it asked for was observed, not after a
-// time. docs/writing-a-scenario.md is the manual.
+// time. A workload scenario has clients that contend, each by itself, and a
+// nemesis that disturbs them. docs/writing-a-scenario.md is the manual.
 package scenarios
 
 import (
@@ -20,7 +21,7 @@ type Scenario struct {
 	Summary string // one line
 	Why     string // why the scenario exists
 	Claims  []string
-	Clients []string // names of the directed clients, as in the history
+	Clients []string // names of the clients, as in the history
 	Key     string   // the lock, and the object that it protects
 	// TTL is the lease to ask for; it is always absolute.
 	TTL      Duration
@@ -28,7 +29,10 @@ type Scenario struct {
 	// Violates is the property whose violation `reproduce` asserts; empty for
 	// controls.
 	Violates string
+	// A scenario has steps, or a workload, which a nemesis may disturb.
 	Steps    []Step
+	Workload *Workload
+	Nemesis  []Injection
 	Expect   []Expectation
 
 	File     string         // where it came from, for messages

@@ -13,6 +13,10 @@ import (
 func Schema() []byte {
 	scenario := objectSchema(scenarioFields(new(Scenario)))
 	scenario.Properties["name"].Pattern = namePattern
+	scenario.OneOf = []*jsonschema.Schema{
+		{Required: []string{"clients", "steps"}, Not: &jsonschema.Schema{Required: []string{"workload"}}},
+		{Required: []string{"workload"}},
+	}
 	scenario.Properties["clients"].MinItems = ptr(1)
 	scenario.Properties["steps"].MinItems = ptr(1)
 

@@ -29,7 +29,11 @@ func (s *Scenario) Validate() error {
 	}
 	v := &validator{scenario: s}
 	v.header()
-	v.steps()
+	if s.Workload != nil {
+		v.workload()
+	} else {
+		v.steps()
+	}
 	for _, e := range s.Expect {
 		if len(e.Properties) == 0 && e.Status == "" {
 			v.errorf(e.Line, "an expectation needs \"properties\" or \"status\": this one expects nothing")
@@ -69,8 +73,14 @@ func (v *validator) header() {
 	if s.TTL.TTLs != 0 {
 		v.errorf(s.lines["ttl"], "\"ttl\" cannot be a multiple of itself: write it with a unit, as in \"1s\"")
 	}
-	if len(s.Clients) == 0 {
-		v.errorf(s.lines["clients"], "\"clients\" is empty: a scenario needs at least one")
+	if s.Workload == nil {
+		v.directed()
+	} else {
+		for _, name := range []string{"clients", "steps"} {
+			if line, given := s.lines[name]; given {
+				v.errorf(line, "%q cannot go with \"workload\": a scenario has the one or the other", name)
+			}
+		}
 	}
 	for i, c := range s.Clients {
 		if slices.Contains(reserved, c) {
@@ -80,8 +90,19 @@ func (v *validator) header() {
 			v.errorf(s.lines["clients"], "\"clients\" names %s twice", quote(c))
 		}
 	}
+}
+
+// directed checks that there is a story.
+func (v *validator) directed() {
+	s := v.scenario
+	if len(s.Clients) == 0 {
+		v.errorf(s.lines["clients"], "\"clients\" is empty: a scenario needs at least one")
+	}
 	if len(s.Steps) == 0 {
 		v.errorf(s.lines["steps"], "\"steps\" is empty: nothing would happen")
+	}
+	if line, given := s.lines["nemesis"]; given {
+		v.errorf(line, "\"nemesis\" goes with \"workload\": in steps, a fault is a step")
 	}
 }
 
@@ -255,6 +276,9 @@ func (s *Scenario) Check(known Known) error {
 		if step.Fault != "" {
 			check(step.Line, "fault", step.Fault, known.Faults)
 		}
+	}
+	for _, i := range s.Nemesis {
+		check(i.Line, "fault", i.Fault, known.Faults)
 	}
 	for _, e := range s.Expect {
 		for _, b := range e.Backends {

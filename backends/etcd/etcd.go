@@ -37,6 +37,7 @@ func init() {
 		Name:    "etcd",
 		Summary: "an etcd cluster: session and mutex of its client library",
 		Servers: servers,
+		Nodes:   []int{defaultNodes, 1, 5},
 		Open:    open,
 		MinTTL:  func(backends.Options) time.Duration { return minTTL },
 		Leased:  true,

@@ -4,55 +4,60 @@
 //
 // It follows https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
 // for one instance. Its grants carry no fencing token: the value is not ordered.
+//
+// Around it there are, all with the same client: a server that writes an
+// append-only file, one with an asynchronous replica that the harness or
+// Sentinel promotes, and one that waits for its replica.
 package redis
 
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockcheck/lockcheck/backends"
 )
 
 func init() {
+	register("redis", "one Redis server: SET NX PX, compare-and-delete", single(nil), open)
+	for _, fsync := range []string{"everysec", "always"} {
+		register("redis-aof-"+fsync, "redis with an append-only file, fsync "+fsync,
+			single(map[string]string{"appendonly": "yes", "appendfsync": fsync}), open)
+	}
+}
+
+func register(name, summary string, servers []backends.Server, open func(context.Context, backends.Config) (backends.Client, error)) {
 	backends.Register(backends.Backend{
-		Name:    "redis",
-		Summary: "one Redis server: SET NX PX, compare-and-delete",
-		Servers: func(backends.Options) []backends.Server {
-			return []backends.Server{{Name: "redis", Software: "redis"}}
-		},
-		Open:   open,
-		MinTTL: func(backends.Options) time.Duration { return time.Millisecond },
-		Leased: true,
+		Name:    name,
+		Summary: summary,
+		Servers: func(backends.Options) []backends.Server { return servers },
+		Open:    open,
+		MinTTL:  func(backends.Options) time.Duration { return time.Millisecond },
+		Leased:  true,
 	})
 }
 
-// release deletes the key if it has the caller's value.
-var release = redis.NewScript(`
-if redis.call("get", KEYS[1]) == ARGV[1] then
-	return redis.call("del", KEYS[1])
-end
-return 0`)
-
-// renew sets the key's time to live if it has the caller's value.
-var renew = redis.NewScript(`
-if redis.call("get", KEYS[1]) == ARGV[1] then
-	return redis.call("pexpire", KEYS[1], ARGV[2])
-end
-return 0`)
+func single(options map[string]string) []backends.Server {
+	return []backends.Server{{Name: "redis", Software: "redis", Options: options}}
+}
 
 // client is not safe for concurrent use, as backends.Client has it.
 type client struct {
-	rdb  *redis.Client
-	ttl  time.Duration
-	held map[string]hold // by key
+	server server
+	ttl    time.Duration
+	held   map[string]hold // by key
 	// stray are values that an acquire with an unknown outcome may have
 	// left on the server, by key.
 	stray map[string][]string
+}
+
+// server is a [Server] or one around it.
+type server interface {
+	Set(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
+	Delete(ctx context.Context, key, value string) (bool, error)
+	Extend(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
+	Close() error
 }
 
 // hold is a grant as the client remembers it.
@@ -66,27 +71,25 @@ func open(ctx context.Context, c backends.Config) (backends.Client, error) {
 	if len(urls) != 1 {
 		return nil, fmt.Errorf("the redis lock needs one redis server, got %d", len(urls))
 	}
-	if c.TTL < time.Millisecond {
-		return nil, fmt.Errorf("the redis lock needs a TTL of at least 1ms, got %v", c.TTL)
-	}
-	o, err := redis.ParseURL(urls[0])
+	s, err := Dial(urls[0])
 	if err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
+		return nil, err
 	}
-	// A retry that is not seen turns an own success into a failure: the
-	// first try's key is in the way of the second.
-	o.MaxRetries = -1
-	// Without it a deadline does not end a command that is under way.
-	o.ContextTimeoutEnabled = true
-	o.PoolSize = 1
-	o.DialerRetries = 1
-	o.DisableIdentity = true
-	rdb := redis.NewClient(o)
-	if err := rdb.Ping(ctx).Err(); err != nil {
-		rdb.Close()
-		return nil, fmt.Errorf("redis at %s: %w", o.Addr, err)
+	return newClient(ctx, s, s, c.TTL)
+}
+
+// newClient returns a client of a server, once that answers. If it does not,
+// the server is closed.
+func newClient(ctx context.Context, s *Server, around server, ttl time.Duration) (backends.Client, error) {
+	if ttl < time.Millisecond {
+		s.Close()
+		return nil, fmt.Errorf("the redis lock needs a TTL of at least 1ms, got %v", ttl)
 	}
-	return &client{rdb: rdb, ttl: c.TTL.Truncate(time.Millisecond), held: map[string]hold{}, stray: map[string][]string{}}, nil
+	if err := s.Ping(ctx); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("redis at %s: %w", s.rdb.Options().Addr, err)
+	}
+	return &client{server: around, ttl: ttl.Truncate(time.Millisecond), held: map[string]hold{}, stray: map[string][]string{}}, nil
 }
 
 func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
@@ -99,12 +102,11 @@ func (c *client) try(ctx context.Context, key string) (backends.Grant, error) {
 	c.clean(ctx, key)
 	value := rand.Text()
 	asked := time.Now()
-	set, err := c.rdb.SetNX(ctx, key, value, c.ttl).Result()
+	set, err := c.server.Set(ctx, key, value, c.ttl)
 	if err != nil {
-		if noEffect(err) {
-			return backends.Grant{}, backends.Failed(err)
+		if !backends.IsFailed(err) {
+			c.stray[key] = append(c.stray[key], value)
 		}
-		c.stray[key] = append(c.stray[key], value)
 		return backends.Grant{}, err
 	}
 	if !set {
@@ -119,7 +121,7 @@ func (c *client) try(ctx context.Context, key string) (backends.Grant, error) {
 // on the key, and not in the acquire that failed, whose context has ended.
 func (c *client) clean(ctx context.Context, key string) {
 	for len(c.stray[key]) > 0 {
-		if release.Run(ctx, c.rdb, []string{key}, c.stray[key][0]).Err() != nil {
+		if _, err := c.server.Delete(ctx, key, c.stray[key][0]); err != nil {
 			return
 		}
 		c.stray[key] = c.stray[key][1:]
@@ -133,11 +135,11 @@ func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 		return backends.Grant{}, backends.ErrNotHeld
 	}
 	asked := time.Now()
-	n, err := renew.Run(ctx, c.rdb, []string{key}, h.value, c.ttl.Milliseconds()).Int()
+	had, err := c.server.Extend(ctx, key, h.value, c.ttl)
 	if err != nil {
-		return backends.Grant{}, outcome(err)
+		return backends.Grant{}, err
 	}
-	if n == 0 {
+	if !had {
 		delete(c.held, key)
 		return backends.Grant{}, backends.ErrNotHeld
 	}
@@ -151,12 +153,12 @@ func (c *client) Release(ctx context.Context, key string) error {
 	if !ok {
 		return backends.ErrNotHeld
 	}
-	n, err := release.Run(ctx, c.rdb, []string{key}, h.value).Int()
+	had, err := c.server.Delete(ctx, key, h.value)
 	if err != nil {
-		return outcome(err) // the value is kept: releasing again is safe
+		return err // the value is kept: releasing again is safe
 	}
 	delete(c.held, key)
-	if n == 0 {
+	if !had {
 		return backends.ErrNotHeld
 	}
 	return nil
@@ -168,18 +170,4 @@ func (c *client) Check(_ context.Context, key string) (bool, error) {
 	return ok && time.Now().Before(h.until), nil
 }
 
-func (c *client) Close() error { return c.rdb.Close() }
-
-// noEffect reports whether the server answered with an error, or was not reached
-// at all.
-func noEffect(err error) bool {
-	_, refused := errors.AsType[redis.Error](err)
-	return refused || backends.NotDialed(err)
-}
-
-func outcome(err error) error {
-	if noEffect(err) {
-		return backends.Failed(err)
-	}
-	return err
-}
+func (c *client) Close() error { return c.server.Close() }

@@ -112,6 +112,11 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 			return nil, usagef("--resource: unknown resource %q: there are %s", name, strings.Join(resource.Names(), ", "))
 		}
 	}
+	for name := range f.bin {
+		if !slices.Contains(deploy.Names(), name) {
+			return nil, usagef("--bin: unknown software %q: there are %s", name, strings.Join(deploy.Names(), ", "))
+		}
+	}
 	var err error
 	if p.command, err = splitCommand(f.client); err != nil {
 		return nil, err
@@ -171,7 +176,7 @@ func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
 				if err != nil {
 					return nil, err
 				}
-				if b.Test {
+				if b.Test || p.flags.nodes > 0 && !slices.Contains(b.Nodes, p.flags.nodes) {
 					continue
 				}
 				if err := available(b, p.flags); err != nil {
@@ -186,12 +191,27 @@ func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
 		if err != nil {
 			return nil, usage(err)
 		}
+		if n := p.flags.nodes; n > 0 && !slices.Contains(b.Nodes, n) {
+			return nil, usagef("--nodes %d: backend %s can have %s", n, name, choices(b.Nodes))
+		}
 		if err := available(b, p.flags); err != nil {
 			return nil, environment(fmt.Errorf("backend %s: %w", name, err))
 		}
 		bs = append(bs, b)
 	}
 	return bs, nil
+}
+
+// choices lists numbers of servers that can be chosen.
+func choices(nodes []int) string {
+	if len(nodes) == 0 {
+		return "no other number of servers than its own"
+	}
+	var all []string
+	for _, n := range nodes {
+		all = append(all, strconv.Itoa(n))
+	}
+	return strings.Join(all, ", ")
 }
 
 // defaultBackend is the first whose servers are found, in order of the speed
@@ -203,9 +223,15 @@ func defaultBackend(f runFlags) (backends.Backend, error) {
 		if err != nil {
 			return b, err
 		}
+		if f.nodes > 0 && !slices.Contains(b.Nodes, f.nodes) {
+			continue
+		}
 		if missing = available(b, f); missing == nil {
 			return b, nil
 		}
+	}
+	if missing == nil {
+		return backends.Backend{}, usagef("--nodes %d: no backend that is chosen by default can have so many", f.nodes)
 	}
 	return backends.Backend{}, environment(missing)
 }

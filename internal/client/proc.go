@@ -402,6 +402,12 @@ func (p *Proc) complete(n *Pending, r Response, err error) {
 			if r.Type == history.OK {
 				e.Token = r.Token
 				e.TTL = r.TTL * int64(time.Millisecond)
+				if f == history.Acquire && e.TTL > 0 {
+					// The client counts from when it read the request, and may
+					// have waited since; the history's lease counts from the
+					// grant, which was at some time until now.
+					e.TTL = max(1, e.TTL-(p.rec.Now()-n.invoked.Time))
+				}
 				if r.Valid > 0 {
 					// From the invocation on, which was before the client read
 					// the request: so this is never later than it believes.

@@ -6,6 +6,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,8 +105,8 @@ func NewLocal(o Options) (*Local, error) {
 	return l, nil
 }
 
-// Start starts servers, all at once, and returns when all of them serve, in the
-// order given. Etcd servers that are started together are one cluster. If one
+// Start starts servers, all at once but those that need others, which start
+// after these, and returns when all of them serve, in the order given. Etcd servers that are started together are one cluster. If one
 // cannot be started, none is left running. The context is only for the start.
 func (l *Local) Start(ctx context.Context, servers []backends.Server) ([]*Node, error) {
 	ctx, done, err := l.begin(ctx)
@@ -122,10 +123,7 @@ func (l *Local) Start(ctx context.Context, servers []backends.Server) ([]*Node, 
 		}
 	}
 	groups := together(nodes)
-	err = forEach(ctx, groups, func(ctx context.Context, group []*Node) error {
-		return l.startGroup(ctx, group)
-	})
-	if err != nil {
+	if err := l.inOrder(ctx, groups); err != nil {
 		for _, n := range nodes {
 			err = errors.Join(err, n.kill(context.WithoutCancel(ctx)))
 		}
@@ -241,11 +239,11 @@ func (l *Local) setUp(ctx context.Context, group []*Node) error {
 		}
 		return nil
 	}
-	bin, err := l.cache.binary(ctx, sw, l.options.Bin[sw.Name])
+	bin, err := l.cache.binary(ctx, sw, l.options.Bin[cmp.Or(sw.binary, sw.Name)])
 	if err != nil {
 		return err
 	}
-	s := site{bin: bin, port: l.port, peer: l.options.Peer, cache: l.cache}
+	s := site{bin: bin, port: l.port, peer: l.options.Peer, cache: l.cache, reach: l.reach}
 	for _, n := range group {
 		dir := filepath.Join(l.root, n.Name())
 		s.servers = append(s.servers, n.server)

@@ -121,7 +121,7 @@ func TestEtcdOfAnotherClusterIsNotReady(t *testing.T) {
 		t.Errorf("ready = %v", err)
 	}
 	other := *m
-	other.peer++
+	other.advertised = "http://" + address(other.peer+1)
 	if err := other.ready(t.Context(), 0); err == nil {
 		t.Error("a member at another address is ready")
 	}

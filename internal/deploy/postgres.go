@@ -22,48 +22,62 @@ import (
 // postgres is a PostgreSQL server. Options are its settings. Without them it
 // does not fsync: a process that is killed loses nothing by that.
 func init() {
-	Register(Software{
-		Name: "postgres",
-		find: func(ctx context.Context, path string) (Binary, error) {
-			found, err := locate(path, "postgres", append([]string{
-				"/usr/lib/postgresql/*/bin/postgres", // Debian
-				"/usr/pgsql-*/bin/postgres",          // PGDG's packages for Red Hat
-				"/usr/local/pgsql/bin/postgres",
-				"/opt/homebrew/opt/postgresql*/bin/postgres",
-				"/usr/local/opt/postgresql*/bin/postgres",
-				"/usr/libexec/postgresql*/postgres", // Alpine
-				"/Applications/Postgres.app/Contents/Versions/*/bin/postgres",
-			}, usual("postgres")...)...)
-			if err != nil {
-				return Binary{}, err
-			}
-			if _, err := exec.LookPath(initdb(found)); err != nil {
-				return Binary{}, fmt.Errorf("next to %s: %w", found, err)
-			}
-			v, err := version(ctx, found, "--version", regexp.MustCompile(`\(PostgreSQL\) (\S+)`))
-			return Binary{Path: found, Version: v}, err
-		},
-		programs: func(s site) ([]program, error) {
-			owner, err := postgresOwner()
+	Register(Software{Name: "postgres", find: findPostgres, programs: postgresPrograms})
+}
+
+func findPostgres(ctx context.Context, path string) (Binary, error) {
+	found, err := locate(path, "postgres", append([]string{
+		"/usr/lib/postgresql/*/bin/postgres", // Debian
+		"/usr/pgsql-*/bin/postgres",          // PGDG's packages for Red Hat
+		"/usr/local/pgsql/bin/postgres",
+		"/opt/homebrew/opt/postgresql*/bin/postgres",
+		"/usr/local/opt/postgresql*/bin/postgres",
+		"/usr/libexec/postgresql*/postgres", // Alpine
+		"/Applications/Postgres.app/Contents/Versions/*/bin/postgres",
+	}, usual("postgres")...)...)
+	if err != nil {
+		return Binary{}, err
+	}
+	if _, err := exec.LookPath(initdb(found)); err != nil {
+		return Binary{}, fmt.Errorf("next to %s: %w", found, err)
+	}
+	v, err := version(ctx, found, "--version", regexp.MustCompile(`\(PostgreSQL\) (\S+)`))
+	return Binary{Path: found, Version: v}, err
+}
+
+func postgresPrograms(s site) ([]program, error) {
+	owner, err := postgresOwner()
+	if err != nil {
+		return nil, err
+	}
+	var all []program
+	for i, server := range s.servers {
+		err := checkOptions(server, regexp.MustCompile(`^[a-z_.]+$`),
+			"port", "listen_addresses", "unix_socket_directories", "data_directory", "logging_collector", "primary_conninfo")
+		if err != nil {
+			return nil, err
+		}
+		port, err := s.port()
+		if err != nil {
+			return nil, err
+		}
+		p := &postgres{
+			bin: s.bin, dir: s.dirs[i], options: server.Options, port: port, owner: owner, cache: s.cache, name: server.Name,
+		}
+		name, isStandby := server.Options[standbyOf]
+		if isStandby != (server.Software == standbySoftware) {
+			return nil, fmt.Errorf("server %s: the option %s is for a %s, and is missing or too much", server.Name, standbyOf, standbySoftware)
+		}
+		if isStandby {
+			primary, err := s.reach(server.Name, name)
 			if err != nil {
 				return nil, err
 			}
-			var all []program
-			for i, server := range s.servers {
-				err := checkOptions(server, regexp.MustCompile(`^[a-z_.]+$`),
-					"port", "listen_addresses", "unix_socket_directories", "data_directory", "logging_collector")
-				if err != nil {
-					return nil, err
-				}
-				port, err := s.port()
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, &postgres{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port, owner: owner, cache: s.cache})
-			}
-			return all, nil
-		},
-	})
+			p.primary = &primary
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 func initdb(server string) string { return filepath.Join(filepath.Dir(server), "initdb") }
@@ -79,6 +93,9 @@ type postgres struct {
 	owner   *syscall.Credential // nil is the present user
 	cache   *Cache
 
+	name     string
+	primary  *peer // what this one is a standby of, nil if it is none
+	streamed bool  // it has been connected to it
 	password string
 }
 
@@ -102,7 +119,7 @@ func postgresOwner() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("Postgres refuses to run as root, and there is no user postgres or nobody to run it as: add one, or do not run this as root")
+	return nil, errors.New("as root there is nobody to run Postgres as: it refuses root, and there is no user postgres or nobody: add one, or do not run this as root")
 }
 
 func (p *postgres) cmd(name string, args ...string) *exec.Cmd {
@@ -164,6 +181,9 @@ func (p *postgres) newTemplate(ctx context.Context) (_ *template, err error) {
 }
 
 func (p *postgres) prepare(ctx context.Context, _ bool) error {
+	if p.primary != nil {
+		return p.clone(ctx)
+	}
 	t, err := p.cache.template(p.bin.Path, func() (*template, error) { return p.newTemplate(ctx) })
 	if err != nil {
 		return err
@@ -177,13 +197,20 @@ func (p *postgres) prepare(ctx context.Context, _ bool) error {
 		// Files in the data folder are removed with it, those in /dev/shm are not.
 		"dynamic_shared_memory_type = mmap\n")
 	for _, k := range sortedKeys(p.options) {
+		if k == standbyOf {
+			continue
+		}
 		fmt.Fprintf(&conf, "%s = '%s'\n", k, strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(p.options[k]))
 	}
-	f, err := os.OpenFile(filepath.Join(p.dir, "postgresql.conf"), os.O_WRONLY|os.O_APPEND, 0)
+	return appendTo(filepath.Join(p.dir, "postgresql.conf"), conf.String())
+}
+
+func appendTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(conf.String())
+	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
 
@@ -242,7 +269,7 @@ func (p *postgres) pidFile() string { return filepath.Join(p.dir, "postmaster.pi
 // ready reads postmaster.pid, in which the server writes who and where it is
 // and, once it takes connections, that it is ready. It has bound its port by
 // then, so nobody else can be there.
-func (p *postgres) ready(_ context.Context, pid int) error {
+func (p *postgres) ready(ctx context.Context, pid int) error {
 	lines, err := p.pidLines()
 	if err != nil {
 		return err
@@ -258,7 +285,7 @@ func (p *postgres) ready(_ context.Context, pid int) error {
 	if status := strings.TrimSpace(lines[7]); status != "ready" {
 		return fmt.Errorf("postmaster.pid says %q", status)
 	}
-	return nil
+	return p.streams(ctx)
 }
 
 // ended removes the shared memory by which Postgres tells whether processes of
@@ -296,11 +323,13 @@ func segment(lines []string) (int, bool) {
 	return id, n == 2 && err == nil
 }
 
-func (p *postgres) url() string {
+func (p *postgres) url() string { return p.urlAt(address(p.port)) }
+
+func (p *postgres) urlAt(address string) string {
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(superuser, p.password),
-		Host:     address(p.port),
+		Host:     address,
 		Path:     "/postgres",
 		RawQuery: "sslmode=disable",
 	}

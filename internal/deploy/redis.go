@@ -15,18 +15,13 @@ import (
 )
 
 // redis is a Redis server without persistence, unless its options, which are
-// the directives of its configuration file, say otherwise.
+// the directives of its configuration file, say otherwise. The option replicaof
+// is the name of another server.
 func init() {
 	Register(Software{
-		Name: "redis",
-		find: func(ctx context.Context, path string) (Binary, error) {
-			path, err := locate(path, "redis-server", usual("redis-server")...)
-			if err != nil {
-				return Binary{}, err
-			}
-			v, err := version(ctx, path, "--version", regexp.MustCompile(`\bv=(\S+)`))
-			return Binary{Path: path, Version: v}, err
-		},
+		Name:  "redis",
+		find:  findRedis,
+		needs: named(replicaOf),
 		programs: func(s site) ([]program, error) {
 			var all []program
 			for i, server := range s.servers {
@@ -38,11 +33,28 @@ func init() {
 				if err != nil {
 					return nil, err
 				}
-				all = append(all, &redis{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port})
+				r := &redis{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port}
+				if name := server.Options[replicaOf]; name != "" {
+					primary, err := s.reach(server.Name, name)
+					if err != nil {
+						return nil, err
+					}
+					r.primary = primary.address
+				}
+				all = append(all, r)
 			}
 			return all, nil
 		},
 	})
+}
+
+func findRedis(ctx context.Context, path string) (Binary, error) {
+	path, err := locate(path, "redis-server", usual("redis-server")...)
+	if err != nil {
+		return Binary{}, err
+	}
+	v, err := version(ctx, path, "--version", regexp.MustCompile(`\bv=(\S+)`))
+	return Binary{Path: path, Version: v}, err
 }
 
 type redis struct {
@@ -50,6 +62,8 @@ type redis struct {
 	dir     string
 	options map[string]string
 	port    int
+	primary string // the address of the server that this one replicates, or ""
+	synced  bool   // it has been a replica with all of the primary's data
 }
 
 func (r *redis) prepare(context.Context, bool) error {
@@ -63,11 +77,15 @@ func (r *redis) prepare(context.Context, bool) error {
 	}
 	for _, k := range sortedKeys(r.options) {
 		v := r.options[k]
+		if k == replicaOf {
+			continue
+		}
 		if v == "" {
 			v = `""`
 		}
 		fmt.Fprintf(&conf, "%s %s\n", k, v)
 	}
+	conf.WriteString(r.replication())
 	return os.WriteFile(r.conf(), []byte(conf.String()), 0o600)
 }
 
@@ -101,7 +119,7 @@ func (r *redis) ready(ctx context.Context, pid int) error {
 			if id != strconv.Itoa(pid) {
 				return fmt.Errorf("the server on port %d is process %s, not %d", r.port, id, pid)
 			}
-			return nil
+			return r.linked(ctx)
 		}
 	}
 	return fmt.Errorf("no process_id in the answer to INFO: %v", lines.Err())

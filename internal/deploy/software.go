@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +26,14 @@ type Software struct {
 
 	// find returns the program, at path or where it is usually installed.
 	find func(ctx context.Context, path string) (Binary, error)
+	// binary is the software in Options.Bin whose program this is, if it is
+	// another's: that of a standby is "postgres".
+	binary string
 	// cluster says that servers that are started together are one system.
 	cluster bool
+	// needs returns the names of the servers that must serve before a server
+	// can start, as its options name them. Nil means none.
+	needs func(backends.Server) []string
 	// programs lays out servers. It is called again, with other ports, if a
 	// port turns out to be taken.
 	programs func(site) ([]program, error)
@@ -42,10 +49,11 @@ type Binary struct {
 type site struct {
 	bin     Binary
 	servers []backends.Server
-	dirs    []string            // their data folders, which do not exist yet
-	port    func() (int, error) // returns a free port that nobody else gets
+	dirs    []string                                                  // their data folders, which do not exist yet
+	port    func() (int, error)                                       // returns a free port that nobody else gets
 	peer    func(server, addr string, peers []string) (string, error) // see Options.Peer; nil for none
 	cache   *Cache
+	reach   func(from, to string) (peer, error) // of a server that this one needs
 }
 
 // program is one server as a process. Its methods are not called concurrently.
@@ -78,15 +86,13 @@ func Register(s Software) {
 	software[s.Name] = s
 }
 
+// Names returns the names of all software, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(software)) }
+
 func find(name string) (Software, error) {
 	s, ok := software[name]
 	if !ok {
-		var names []string
-		for n := range software {
-			names = append(names, n)
-		}
-		slices.Sort(names)
-		return Software{}, fmt.Errorf("unknown software %q: there are %s", name, strings.Join(names, ", "))
+		return Software{}, fmt.Errorf("unknown software %q: there are %s", name, strings.Join(Names(), ", "))
 	}
 	return s, nil
 }

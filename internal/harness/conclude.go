@@ -108,6 +108,7 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	meta.SetReport(rep)
 	end := endOf(h)
 	meta.Status = status(rep, end, o.Gate)
+	meta.Remarks = end.remarks
 	meta.Reasons = append(end.reasons, doubts(rep, o.Gate)...)
 	if len(meta.Reasons) == 0 && rep.Operations == 0 {
 		meta.Reasons = []string{"no client did anything: nothing was tested"}
@@ -207,6 +208,7 @@ type ending struct {
 	failed       bool // the environment failed
 	inconclusive bool
 	reasons      []string
+	remarks      []string
 }
 
 func endOf(h *history.History) ending {
@@ -219,6 +221,8 @@ func endOf(h *history.History) ending {
 		switch e.F {
 		case history.Run:
 			ours = true
+		case remarkEvent:
+			s.remarks = append(s.remarks, e.Error)
 		case endEvent:
 			complete = true
 		case errorEvent:

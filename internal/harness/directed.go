@@ -32,10 +32,13 @@ const (
 // directed is a client that walks through a script.
 type directed struct {
 	*client.Proc
+	powers *powers
 	hello  client.Hello
 	queued *queued
 	writes int
-	holds  map[string]bool // keys that it was granted and has not released
+	// resource is a URL of the resource as the client reaches it.
+	resource string
+	holds    map[string]bool // keys that it was granted and has not released
 }
 
 // queued is an operation whose answer nobody waits for yet.
@@ -66,9 +69,10 @@ func (r *run) directed(ctx context.Context) error {
 func (r *run) step(ctx context.Context, s scenarios.Step) error {
 	switch {
 	case s.Fault != "":
-		return r.inject(ctx, s)
+		_, err := r.inject(ctx, s.Fault, s.With, s.On)
+		return err
 	case s.Heal != "":
-		return r.heal(ctx, s.Heal)
+		return r.healYoungest(ctx, s.Heal)
 	case s.Await != "":
 		c := r.clients[s.Await]
 		q := c.queued
@@ -111,9 +115,9 @@ func (r *run) operate(ctx context.Context, s scenarios.Step) error {
 		if req.Value == "" {
 			req.Value = fmt.Sprintf("%s-%d", s.Client, c.writes)
 		}
-		req.URL = r.resource.WriteURL(s.Client, req.Key, req.Value)
+		req.URL = r.resourceURL(c, r.resource.WriteURL(s.Client, req.Key, req.Value))
 	case history.Read:
-		req.URL = r.resource.ReadURL(s.Client, req.Key)
+		req.URL = r.resourceURL(c, r.resource.ReadURL(s.Client, req.Key))
 	}
 	p, err := c.Invoke(ctx, req)
 	if err != nil {
@@ -207,60 +211,83 @@ func (r *run) judge(ctx context.Context, c *directed, s scenarios.Step, e histor
 }
 
 // inject brings a fault into effect. One that cannot be shown to be in effect
-// makes the run inconclusive.
-func (r *run) inject(ctx context.Context, s scenarios.Step) error {
-	kind, err := nemesis.Find(s.Fault)
+// makes the run inconclusive. The fault is returned also with an error, if it
+// has to be healed.
+func (r *run) inject(ctx context.Context, name string, with map[string]string, on []string) (*fault, error) {
+	kind, err := nemesis.Find(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if kind.Available != nil {
 		if err := kind.Available(); err != nil {
-			return inconclusive{fmt.Errorf("fault %s is unavailable: %w", s.Fault, err)}
+			return nil, inconclusive{fmt.Errorf("fault %s is unavailable: %w", name, err)}
 		}
 	}
-	f, err := kind.New(s.With)
+	f, err := kind.New(params(with, r.ttl))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var targets []nemesis.Target
-	for _, name := range s.On {
+	for _, name := range on {
 		t, err := r.target(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		targets = append(targets, t)
 	}
-	ft := &fault{kind: s.Fault, targets: s.On, Fault: f}
+	ft := &fault{kind: name, targets: on, Fault: f}
+	r.faultsMu.Lock()
 	r.faults = append(r.faults, ft)
+	r.faultsMu.Unlock()
 	r.record(ft, history.Invoke, "", nil)
 	proof, err := f.Inject(ctx, targets)
 	if err != nil {
 		r.record(ft, history.Fail, proof, err)
-		return inconclusive{fmt.Errorf("fault %s did not take effect: %w", s.Fault, err)}
+		return ft, inconclusive{fmt.Errorf("fault %s did not take effect: %w", name, err)}
 	}
 	r.record(ft, history.OK, proof, nil)
-	return nil
+	return ft, nil
 }
 
-// heal ends the youngest fault of the kind. That healing begins is recorded
-// before it does: what the targets do from then on, they may do unharmed.
-func (r *run) heal(ctx context.Context, kind string) error {
-	for i := len(r.faults) - 1; i >= 0; i-- {
-		f := r.faults[i]
-		if f.kind != kind {
-			continue
-		}
-		r.faults = slices.Delete(r.faults, i, i+1)
-		r.rec.Record(history.Event{
-			Process: history.Nemesis, Type: history.Info, F: history.Heal,
-			Value: encode(map[string]any{"fault": kind, "on": f.targets}),
-		})
-		proof, err := f.Heal(ctx)
-		r.record(f, history.Info, proof, err)
-		if err != nil {
-			return fmt.Errorf("heal %s: %w", kind, err)
-		}
+// healYoungest ends the youngest fault of the kind, if there is one.
+func (r *run) healYoungest(ctx context.Context, kind string) error {
+	r.faultsMu.Lock()
+	at := len(r.faults) - 1
+	for at >= 0 && r.faults[at].kind != kind {
+		at--
+	}
+	var f *fault
+	if at >= 0 {
+		f = r.faults[at]
+	}
+	r.faultsMu.Unlock()
+	if f == nil {
 		return nil
+	}
+	return r.heal(ctx, f)
+}
+
+// heal ends a fault. That healing begins is recorded before it does: what the
+// targets do from then on, they may do unharmed. It does nothing if the fault
+// is not in effect.
+func (r *run) heal(ctx context.Context, f *fault) error {
+	r.faultsMu.Lock()
+	at := slices.Index(r.faults, f)
+	if at >= 0 {
+		r.faults = slices.Delete(r.faults, at, at+1)
+	}
+	r.faultsMu.Unlock()
+	if at < 0 {
+		return nil
+	}
+	r.rec.Record(history.Event{
+		Process: history.Nemesis, Type: history.Info, F: history.Heal,
+		Value: encode(map[string]any{"fault": f.kind, "on": f.targets}),
+	})
+	proof, err := f.Heal(ctx)
+	r.record(f, history.Info, proof, err)
+	if err != nil {
+		return fmt.Errorf("heal %s: %w", f.kind, err)
 	}
 	return nil
 }
@@ -294,8 +321,11 @@ func (r *run) target(name string) (nemesis.Target, error) {
 	}
 	for _, n := range r.nodes {
 		if n.Name() == name {
-			return n, nil
+			return r.powers.target(n), nil
 		}
+	}
+	if name == resourceNode {
+		return store{r.powers.mesh}, nil
 	}
 	return nil, fmt.Errorf("no client and no server is named %q here", name)
 }

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockcheck/lockcheck/backends"
@@ -69,6 +71,10 @@ type run struct {
 	nodes    []*deploy.Node
 	resource *resource.Resource
 	clients  map[string]*directed
+	powers   *powers
+	campaign *campaign // of a workload
+
+	faultsMu sync.Mutex
 	faults   []*fault // in effect, in the order of injection
 }
 
@@ -136,6 +142,9 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	if err := os.WriteFile(filepath.Join(dir, sourceFile), sc.Source, 0o600); err != nil {
 		return nil, fmt.Errorf("write: %w", err)
 	}
+	if err := saveOptions(dir, o); err != nil {
+		return nil, err
+	}
 	if r.rec, err = history.Create(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}
@@ -145,9 +154,14 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	})
 	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: history.Run, Value: header})
 	if remark != "" {
-		r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: remarkEvent, Error: remark})
+		r.remark(remark)
 	}
 	return r, nil
+}
+
+// remark records something that a reader should know.
+func (r *run) remark(text string) {
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: remarkEvent, Error: text})
 }
 
 // play starts everything, walks through the scenario and ends everything.
@@ -161,15 +175,21 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.setUp(ctx); err != nil {
 		return err
 	}
+	if r.scenario.Workload != nil {
+		return r.workload(ctx)
+	}
 	return r.directed(ctx)
 }
 
 // setUp starts the servers, then the resource and the clients.
 func (r *run) setUp(ctx context.Context) error {
+	var err error
+	if r.powers, err = newPowers(kinds(r.scenario)); err != nil {
+		return err
+	}
 	wanted := r.serversWanted()
 	if len(wanted) > 0 {
-		var err error
-		r.servers, err = deploy.NewLocal(deploy.Options{Dir: r.meta.Dir, Bin: r.Bin, Cache: r.Cache})
+		r.servers, err = deploy.NewLocal(r.powers.deployOptions(deploy.Options{Dir: r.meta.Dir, Bin: r.Bin, Cache: r.Cache}))
 		if err != nil {
 			return err
 		}
@@ -188,7 +208,6 @@ func (r *run) setUp(ctx context.Context) error {
 			endpoints = append(endpoints, n.Endpoint())
 		}
 	}
-	var err error
 	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn})
 	if err != nil {
 		return err
@@ -257,21 +276,57 @@ func (r *run) startClient(ctx context.Context, name string, command []string, en
 		Command:  command,
 		Stderr:   filepath.Join(r.meta.Dir, "client-"+name+".log"),
 		Recorder: r.rec,
+		Start:    r.powers.startClient(name),
 	})
 	if err != nil {
 		return nil, err
 	}
-	d := &directed{Proc: p}
-	d.hello, err = p.Open(ctx, client.OpenOptions{Servers: endpoints, TTL: r.ttl, ResourceDSN: r.resource.DSN()})
+	d := &directed{Proc: p, powers: r.powers}
+	o := client.OpenOptions{TTL: r.ttl}
+	if o.Servers, err = r.powers.endpoints(name, endpoints); err != nil {
+		return d, err
+	}
+	if o.ResourceDSN, err = r.powers.route(name, resourceNode, r.resource.DSN()); err != nil {
+		return d, err
+	}
+	if d.resource, err = r.powers.route(name, resourceNode, r.resource.ReadURL(name, "")); err != nil {
+		return d, err
+	}
+	d.hello, err = p.Open(ctx, o)
 	return d, err
+}
+
+// resourceURL is a URL of the resource as a client is to reach it.
+func (r *run) resourceURL(d *directed, at string) string {
+	if r.powers.mesh == nil {
+		return at
+	}
+	u, err1 := url.Parse(at)
+	own, err2 := url.Parse(d.resource)
+	if err1 != nil || err2 != nil {
+		return at // both are URLs of the resource's own making
+	}
+	u.Host = own.Host
+	return u.String()
+}
+
+// serverNames are the names of the lock's servers.
+func (r *run) serverNames() []string {
+	var all []string
+	for _, n := range r.nodes {
+		if n.Name() != resourceServer {
+			all = append(all, n.Name())
+		}
+	}
+	return all
 }
 
 // tearDown heals what is left of faults, ends the clients, and then what they
 // talk to.
 func (r *run) tearDown(ctx context.Context) error {
 	var errs []error
-	for len(r.faults) > 0 {
-		errs = append(errs, r.heal(ctx, r.faults[len(r.faults)-1].kind))
+	for _, f := range slices.Backward(slices.Clone(r.faults)) {
+		errs = append(errs, r.heal(ctx, f))
 	}
 	closed := make(chan error)
 	if len(r.clients) > 0 {
@@ -295,6 +350,9 @@ func (r *run) tearDown(ctx context.Context) error {
 	}
 	if r.servers != nil {
 		errs = append(errs, r.servers.Close())
+	}
+	if r.powers != nil {
+		errs = append(errs, r.powers.close())
 	}
 	return errors.Join(errs...)
 }

@@ -219,19 +219,19 @@ func filter(o Options) []unix.SockFilter {
 
 // notification is struct seccomp_notif.
 type notification struct {
-	id    uint64
-	pid   uint32 // of the thread
-	flags uint32
-	nr    uint32
-	arch  uint32
-	ip    uint64
-	args  [6]uint64
+	id   uint64
+	pid  uint32 // of the thread
+	_    uint32 // flags
+	nr   uint32
+	_    uint32 // architecture
+	_    uint64 // instruction pointer
+	args [6]uint64
 }
 
 // response is struct seccomp_notif_resp.
 type response struct {
 	id    uint64
-	value int64
+	_     int64 // value
 	error int32
 	flags uint32
 }

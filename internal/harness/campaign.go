@@ -1,0 +1,445 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+// leaderEvent is a change of the leader, as the harness noticed it.
+const leaderEvent = "leader"
+
+const (
+	injectTimeout  = 15 * time.Second      // of a fault with its proof
+	leaderInterval = 20 * time.Millisecond // between two looks at who leads
+)
+
+// campaign carries out a scenario's nemesis while its workload runs: each entry
+// waits for its moment, finds its targets, is injected, and healed.
+type campaign struct {
+	run    *run
+	ctx    context.Context // ends with the workload
+	cancel context.CancelFunc
+	busy   sync.WaitGroup // entries that are under way
+
+	mu      sync.Mutex
+	over    bool
+	tracker tracker
+	changed chan struct{} // closed and replaced when the tracker has taken an event of a lock
+	waiting map[int]*trigger
+	gates   map[string][]chan struct{} // by client: closed when what it is to wait for is in effect
+	grants  []chan<- string            // told who is granted a lock
+	faulty  map[[2]string]int          // by kind and target: faults in effect
+	touched map[string]bool            // targets of any fault
+	took    int                        // faults that took effect
+	skipped []string                   // entries that were not injected, and why
+	failed  []error                    // those of which it could not be shown that they took effect
+}
+
+// newCampaign starts to watch, and to wait for the entries' moments.
+func newCampaign(ctx context.Context, r *run) *campaign {
+	c := &campaign{
+		run: r, waiting: map[int]*trigger{}, changed: make(chan struct{}),
+		gates: map[string][]chan struct{}{}, faulty: map[[2]string]int{}, touched: map[string]bool{},
+	}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	for n, i := range r.scenario.Nemesis {
+		if i.When != "" {
+			c.waiting[n] = newTrigger(i)
+		}
+	}
+	r.rec.Watch(c.observe)
+	leaders := false
+	for n, i := range r.scenario.Nemesis {
+		leaders = leaders || i.When == "leader"
+		if i.When == "" {
+			c.busy.Go(func() { c.entry(n, i.At.Of(r.ttl), "", nil) })
+		}
+	}
+	if leaders {
+		c.busy.Go(c.watchLeader)
+	}
+	return c
+}
+
+// observe takes an event, from within the recorder.
+func (c *campaign) observe(e history.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tracker.observe(e)
+	if c.over || e.Process == history.Resource {
+		return
+	}
+	if is("grant", e) {
+		for _, g := range c.grants {
+			select {
+			case g <- e.Process:
+			default: // it has been told of others, and looks at them first
+			}
+		}
+	}
+	if e.Process != history.Nemesis && e.Process != history.Harness {
+		close(c.changed)
+		c.changed = make(chan struct{})
+	}
+	for n, t := range c.waiting {
+		if !t.fires(e) {
+			continue
+		}
+		delete(c.waiting, n)
+		i := c.run.scenario.Nemesis[n]
+		after := i.After.Of(c.run.ttl)
+		var gate chan struct{}
+		if after == 0 && answered(e) {
+			gate = make(chan struct{})
+			c.gates[e.Process] = append(c.gates[e.Process], gate)
+		}
+		c.busy.Go(func() { c.entry(n, after, e.Process, gate) })
+	}
+}
+
+// gate waits until the faults that began with the client's last event are in
+// effect.
+func (c *campaign) gate(client string) {
+	c.mu.Lock()
+	gates := c.gates[client]
+	delete(c.gates, client)
+	c.mu.Unlock()
+	for _, g := range gates {
+		<-g // bounded by injectTimeout
+	}
+}
+
+// entry carries out the nth entry, so long from now; by is the client whose
+// event it began with.
+func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct{}) {
+	open := sync.OnceFunc(func() {
+		if gate != nil {
+			close(gate)
+		}
+	})
+	defer open()
+	i := c.run.scenario.Nemesis[n]
+	if !c.sleep(after) {
+		c.skip(i, "the workload ended before")
+		return
+	}
+	rng := rand.New(rand.NewPCG(uint64(c.run.Seed), uint64(n)))
+	names, err := c.resolve(i, by, rng)
+	if err != nil {
+		c.skip(i, err.Error())
+		return
+	}
+	if names = c.take(i.Fault, names); len(names) == 0 {
+		c.skip(i, "the same fault was in effect on its targets already")
+		return
+	}
+	defer c.give(i.Fault, names)
+	granted := make(chan string, 64)
+	if i.Until != "" {
+		c.listen(granted, true)
+		defer c.listen(granted, false)
+	}
+	// Neither is cut short by the end of the workload: what is half injected
+	// has to be healed as well.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), injectTimeout)
+	defer cancel()
+	f, err := c.run.inject(ctx, i.Fault, i.With, names)
+	c.mu.Lock()
+	if err != nil {
+		c.failed = append(c.failed, err)
+	} else {
+		c.took++
+	}
+	c.mu.Unlock()
+	open()
+	if err == nil {
+		c.last(i, names, granted)
+	}
+	if f == nil {
+		return
+	}
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(c.ctx), injectTimeout)
+	defer cancel()
+	if err := c.run.heal(ctx, f); err != nil {
+		c.mu.Lock()
+		c.failed = append(c.failed, err)
+		c.mu.Unlock()
+	}
+}
+
+// last waits until a fault is to end.
+func (c *campaign) last(i scenarios.Injection, targets []string, granted <-chan string) {
+	var limit <-chan time.Time
+	if d := i.For.Of(c.run.ttl); d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		limit = t.C
+	}
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-limit:
+			return
+		case who := <-granted:
+			if !slices.Contains(targets, who) {
+				return
+			}
+		}
+	}
+}
+
+// sleep reports whether so much time has passed before the workload's end.
+func (c *campaign) sleep(d time.Duration) bool {
+	if d <= 0 {
+		return c.ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}
+
+func (c *campaign) listen(granted chan<- string, begin bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if begin {
+		c.grants = append(c.grants, granted)
+		return
+	}
+	c.grants = slices.DeleteFunc(c.grants, func(g chan<- string) bool { return g == granted })
+}
+
+func (c *campaign) skip(i scenarios.Injection, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skipped = append(c.skipped, fmt.Sprintf("%s on %s: %s", i.Fault, strings.Join(i.On, ", "), why))
+}
+
+// take returns the targets on which no fault of the kind is in effect, and has
+// them taken. Two clocks that jump on one target, or two pauses, would end
+// together.
+func (c *campaign) take(kind string, names []string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var free []string
+	for _, n := range names {
+		k := [2]string{kind, n}
+		if c.faulty[k] == 0 {
+			c.faulty[k]++
+			c.touched[n] = true
+			free = append(free, n)
+		}
+	}
+	return free
+}
+
+func (c *campaign) give(kind string, names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range names {
+		delete(c.faulty, [2]string{kind, n})
+	}
+}
+
+// resolve finds the targets that an entry means at this moment. Where it means
+// a holder or a waiter and there is none, it waits for one.
+func (c *campaign) resolve(i scenarios.Injection, by string, rng *rand.Rand) ([]string, error) {
+	var names []string
+	for _, on := range i.On {
+		found, err := c.role(on, by, rng)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("there is no such target")
+	}
+	return names, nil
+}
+
+func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
+	clients, servers := c.run.scenario.Clients, c.run.serverNames()
+	switch role {
+	case "holder":
+		return c.await(func(t *tracker) string { return t.holder(by) })
+	case "waiter":
+		return c.await(func(t *tracker) string {
+			var all []string
+			for _, name := range clients {
+				if t.waiting[name] && t.holder(name) != name {
+					all = append(all, name)
+				}
+			}
+			if len(all) == 0 {
+				return ""
+			}
+			return all[rng.IntN(len(all))]
+		})
+	case "random":
+		all := slices.Concat(clients, servers)
+		return []string{all[rng.IntN(len(all))]}, nil
+	case "all":
+		return slices.Concat(clients, servers), nil
+	case "clients":
+		return clients, nil
+	case "servers":
+		return servers, nil
+	case "leader", "primary":
+		n, err := leader(c.ctx, c.run.nodes)
+		if err != nil {
+			return nil, err
+		}
+		return []string{n.Name()}, nil
+	case "majority", "minority":
+		// The leader's side counts: which one it is on is chance.
+		shuffled := slices.Clone(servers)
+		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		n := (len(servers) - 1) / 2
+		if role == "majority" {
+			n = len(servers)/2 + 1
+		}
+		return shuffled[:n], nil
+	}
+	return []string{role}, nil // a name
+}
+
+// await waits until find finds somebody.
+func (c *campaign) await(find func(*tracker) string) ([]string, error) {
+	for {
+		c.mu.Lock()
+		who := find(&c.tracker)
+		changed := c.changed
+		c.mu.Unlock()
+		if who != "" {
+			return []string{who}, nil
+		}
+		select {
+		case <-changed:
+		case <-c.ctx.Done():
+			return nil, errors.New("there was nobody of that role until the workload ended")
+		}
+	}
+}
+
+// watchLeader records changes of the leader.
+func (c *campaign) watchLeader() {
+	last := ""
+	for c.sleep(leaderInterval) {
+		n, err := leader(c.ctx, c.run.nodes)
+		if err != nil || n.Name() == last {
+			continue // an election is going on
+		}
+		if last != "" {
+			c.run.rec.Record(history.Event{
+				Process: history.Harness, Type: history.Info, F: leaderEvent,
+				Value: encode(map[string]string{"from": last, "to": n.Name()}),
+			})
+		}
+		last = n.Name()
+	}
+}
+
+// end heals all faults and returns when that is done. Nothing more begins.
+func (c *campaign) end() {
+	c.cancel()
+	c.mu.Lock()
+	c.over = true
+	for n := range c.waiting {
+		i := c.run.scenario.Nemesis[n]
+		c.skipped = append(c.skipped, fmt.Sprintf("%s on %s: its moment (%s) did not come %d times", i.Fault, strings.Join(i.On, ", "), i.When, i.Nth))
+	}
+	clear(c.waiting)
+	c.mu.Unlock()
+	c.busy.Wait()
+}
+
+// outcome returns an error of the kind inconclusive if the run proves nothing,
+// and otherwise records what is worth knowing.
+func (c *campaign) outcome() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slices.Sort(c.skipped)
+	if err := errors.Join(c.failed...); err != nil {
+		return inconclusive{err}
+	}
+	faults := len(c.run.scenario.Nemesis)
+	switch {
+	case faults > 0 && c.took == 0:
+		return inconclusive{fmt.Errorf("no fault took effect: %s", strings.Join(c.skipped, "; "))}
+	case len(c.run.scenario.Clients) > 1 && !c.tracker.contended:
+		return inconclusive{errors.New("nobody contended: no acquire was refused, nor asked for a lock that another held")}
+	case faults > 0 && !c.tracker.granted:
+		return inconclusive{errors.New("no lock was granted after the first fault")}
+	}
+	for _, s := range c.skipped {
+		c.run.remark("not injected: " + s)
+	}
+	return nil
+}
+
+// params are the parameters of a fault, in which times may be multiples of the
+// TTL: "1.5 ttl", "-2 ttl", also one of several values, as in "100ms,2 ttl".
+func params(with map[string]string, ttl time.Duration) map[string]string {
+	out := make(map[string]string, len(with))
+	for name, value := range with {
+		parts := strings.Split(value, ",")
+		for i, p := range parts {
+			p = strings.TrimSpace(p)
+			if !strings.HasSuffix(p, "ttl") {
+				continue
+			}
+			lead, rest := "", p
+			if at := strings.LastIndex(strings.TrimSpace(strings.TrimSuffix(p, "ttl")), " "); at >= 0 {
+				lead, rest = p[:at+1], p[at+1:] // "slow 0.5 ttl"
+			}
+			sign := ""
+			if r, ok := strings.CutPrefix(rest, "-"); ok {
+				sign, rest = "-", r
+			}
+			if d, err := scenarios.ParseDuration(rest); err == nil {
+				parts[i] = lead + sign + d.Of(ttl).String()
+			}
+		}
+		out[name] = strings.Join(parts, ",")
+	}
+	return out
+}
+
+// kinds are the kinds of faults in a scenario, and whether one fills a disk.
+func kinds(sc *scenarios.Scenario) (all []string, full bool) {
+	add := func(kind string, with map[string]string) {
+		if kind != "" && !slices.Contains(all, kind) {
+			all = append(all, kind)
+		}
+		full = full || with["full"] != ""
+	}
+	for _, s := range sc.Steps {
+		add(s.Fault, s.With)
+	}
+	for _, i := range sc.Nemesis {
+		add(i.Fault, i.With)
+	}
+	return all, full
+}
+
+var _ nemesis.Target = store{}

@@ -1,0 +1,341 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/execstop"
+	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/clock"
+	"github.com/lockcheck/lockcheck/nemesis/disk"
+	_ "github.com/lockcheck/lockcheck/nemesis/network" // registers its faults
+	"github.com/lockcheck/lockcheck/nemesis/network/proxy"
+)
+
+// powers are what faults can do to the clients and servers of a run, besides
+// signals to their processes. Only what the run's faults need is set up: the
+// others cost nothing.
+type powers struct {
+	mesh          *proxy.Mesh // nil if connections do not pass proxies
+	clocked       bool        // processes have clocks of their own
+	disked, write bool        // servers have disks of their own, whose writes are intercepted too
+
+	mu     sync.Mutex
+	clocks map[string]*clock.Control // by node
+	disks  map[string]*disk.Control
+	pids   map[string][]int // processes that were started, by server
+}
+
+// needs are the powers over its targets that a kind of fault takes.
+func needs(kind string) []string {
+	k, err := nemesis.Find(kind)
+	if err != nil || k.Needs != nil {
+		return k.Needs
+	}
+	switch kind {
+	case "partition", "flapping", "latency", "bandwidth", "slicer", "reset", "refuse":
+		return []string{nemesis.Links}
+	case "clock":
+		return []string{nemesis.Clock}
+	case "disk":
+		return []string{nemesis.Disk}
+	}
+	return nil
+}
+
+// newPowers sets up what faults of the kinds need. full says that one of them
+// fills a disk.
+func newPowers(kinds []string, full bool) (*powers, error) {
+	p := &powers{
+		clocks: map[string]*clock.Control{}, disks: map[string]*disk.Control{}, pids: map[string][]int{},
+	}
+	for _, kind := range kinds {
+		if k, err := nemesis.Find(kind); err == nil && k.Available != nil {
+			if err := k.Available(); err != nil {
+				continue // which is what injecting it will say
+			}
+		}
+		for _, need := range needs(kind) {
+			switch need {
+			case nemesis.Clock:
+				p.clocked = true
+			case nemesis.Disk:
+				p.disked, p.write = true, full
+			case nemesis.Links:
+				if p.mesh != nil {
+					continue
+				}
+				var err error
+				if p.mesh, err = proxy.NewMesh(); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return p, nil
+}
+
+// startServer starts the process of a server. It is deploy.Options.Start.
+func (p *powers) startServer(name string, cmd *exec.Cmd) error {
+	if err := p.start(name, cmd, true); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pids[name] = append(p.pids[name], cmd.Process.Pid)
+	return nil
+}
+
+// startClient starts the process of a client. It is client.Options.Start.
+func (p *powers) startClient(name string) func(*exec.Cmd) error {
+	return func(cmd *exec.Cmd) error { return p.start(name, cmd, false) }
+}
+
+// start starts a process with the clock and the disk of its node.
+func (p *powers) start(name string, cmd *exec.Cmd, server bool) error {
+	var patches []execstop.Patch
+	if p.clocked {
+		c, err := control(p, p.clocks, name, clock.New)
+		if err != nil {
+			return err
+		}
+		patches = append(patches, c)
+	}
+	if p.disked && server {
+		d, err := control(p, p.disks, name, func() (*disk.Control, error) { return disk.New(disk.Options{Writes: p.write}) })
+		if err != nil {
+			return err
+		}
+		patches = append(patches, d)
+	}
+	return execstop.Start(cmd, execstop.Options{}, patches...)
+}
+
+// control returns a node's control, which stays the same over restarts.
+func control[T any](p *powers, all map[string]*T, name string, make func() (*T, error)) (*T, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := all[name]; c != nil {
+		return c, nil
+	}
+	c, err := make()
+	if err == nil {
+		all[name] = c
+	}
+	return c, err
+}
+
+// peer returns where the other members of a cluster reach a server. It is
+// deploy.Options.Peer.
+func (p *powers) peer(server, addr string, peers []string) (string, error) {
+	owners := proxy.Owners{PIDs: func() map[string][]int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return maps.Clone(p.pids)
+	}}
+	return p.mesh.ListenPeers(server, addr, peers, owners.Identify)
+}
+
+// deployOptions adds the hooks that the powers need.
+func (p *powers) deployOptions(o deploy.Options) deploy.Options {
+	if p.mesh != nil {
+		o.Peer = p.peer
+	}
+	if p.mesh != nil || p.clocked || p.disked {
+		o.Start = p.startServer
+	}
+	return o
+}
+
+// route returns the URL at which source is to reach what target serves at a
+// URL: that of a proxy if there are any.
+func (p *powers) route(source, target, at string) (string, error) {
+	if p.mesh == nil || at == "" {
+		return at, nil
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Host == "" {
+		return "", fmt.Errorf("%s of %s has no host to put a proxy before: %w", at, target, err)
+	}
+	u.Host, err = p.mesh.Listen(source, target, u.Host)
+	return u.String(), err
+}
+
+// endpoints routes endpoints.
+func (p *powers) endpoints(source string, all []backends.Endpoint) ([]backends.Endpoint, error) {
+	routed := slices.Clone(all)
+	for i, e := range all {
+		var err error
+		if routed[i].URL, err = p.route(source, e.Name, e.URL); err != nil {
+			return nil, err
+		}
+	}
+	return routed, nil
+}
+
+// close frees what the powers hold. The processes must have ended.
+func (p *powers) close() error {
+	var errs []error
+	if p.mesh != nil {
+		errs = append(errs, p.mesh.Close())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.clocks {
+		errs = append(errs, c.Close())
+	}
+	for _, d := range p.disks {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (p *powers) clock(name string) *clock.Control {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.clocks[name]
+}
+
+func (p *powers) disk(name string) *disk.Control {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disks[name]
+}
+
+// Links, Clock and Disk make a client a target of the faults that need them.
+
+// Links implements network.Linked.
+func (d *directed) Links() *proxy.Mesh { return d.powers.mesh }
+
+// Clock implements clock.Clocked.
+func (d *directed) Clock() *clock.Control { return d.powers.clock(d.Name()) }
+
+// server is a server as a target of faults.
+type server struct {
+	*deploy.Node
+	powers *powers
+}
+
+// Links implements network.Linked.
+func (s server) Links() *proxy.Mesh { return s.powers.mesh }
+
+// Clock implements clock.Clocked.
+func (s server) Clock() *clock.Control { return s.powers.clock(s.Name()) }
+
+// Disk implements disk.Disked.
+func (s server) Disk() *disk.Control { return s.powers.disk(s.Name()) }
+
+// timed is a server that tells the time.
+type timed struct {
+	server
+	read func(ctx context.Context, url string) (time.Time, error)
+}
+
+// ReadClock implements clock.Reader.
+func (t timed) ReadClock(ctx context.Context) (time.Time, error) {
+	return t.read(ctx, t.Endpoint().URL)
+}
+
+// target returns a server as a target.
+func (p *powers) target(n *deploy.Node) nemesis.Target {
+	s := server{n, p}
+	switch n.Software() {
+	case "redis":
+		return timed{s, redisTime}
+	case "postgres":
+		return timed{s, postgresTime}
+	}
+	return s
+}
+
+// store is the protected resource as a target: its links only.
+type store struct{ mesh *proxy.Mesh }
+
+// Name implements nemesis.Target.
+func (store) Name() string { return resourceNode }
+
+// Links implements network.Linked.
+func (s store) Links() *proxy.Mesh { return s.mesh }
+
+// resourceNode is the name of the resource among the nodes.
+const resourceNode = "resource"
+
+// redisTime asks a Redis server for its clock.
+func redisTime(ctx context.Context, at string) (time.Time, error) {
+	lines, err := redisAsk(ctx, at, "TIME")
+	if err != nil {
+		return time.Time{}, err
+	}
+	// *2, $10, seconds, $6, microseconds
+	if len(lines) != 5 {
+		return time.Time{}, fmt.Errorf("the answer to TIME is %q", lines)
+	}
+	s, err1 := strconv.ParseInt(lines[2], 10, 64)
+	us, err2 := strconv.ParseInt(lines[4], 10, 64)
+	return time.Unix(s, us*1000), errors.Join(err1, err2)
+}
+
+// redisAsk sends a command without arguments on a connection of its own, and
+// returns the lines of the answer.
+func redisAsk(ctx context.Context, at, command string) ([]string, error) {
+	u, err := url.Parse(at)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := fmt.Fprintf(conn, "%s\r\nQUIT\r\n", command); err != nil {
+		return nil, err
+	}
+	var lines []string
+	s := bufio.NewScanner(conn)
+	for s.Scan() && len(lines) < 1000 {
+		lines = append(lines, s.Text())
+	}
+	if n := len(lines); n > 0 { // the answer to QUIT
+		return lines[:n-1], nil
+	}
+	return nil, errors.Join(fmt.Errorf("no answer to %s", command), s.Err())
+}
+
+// postgresTime asks a PostgreSQL server for its clock.
+func postgresTime(ctx context.Context, at string) (t time.Time, err error) {
+	conn, err := pgx.Connect(ctx, at)
+	if err != nil {
+		return t, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return t, conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&t)
+}
+
+// leads reports whether a server leads those that are with it: the leader of an
+// etcd cluster as that member sees it, or a Redis primary.
+func leads(ctx context.Context, e backends.Endpoint) (bool, error) {
+	switch e.Software {
+	case "etcd":
+		return etcdLeads(ctx, e.URL)
+	case "redis":
+		lines, err := redisAsk(ctx, e.URL, "INFO replication")
+		return slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "role:master" }), err
+	}
+	return false, fmt.Errorf("a %s server is asked for a leader: it has none", e.Software)
+}

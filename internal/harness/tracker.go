@@ -1,0 +1,117 @@
+package harness
+
+import (
+	"slices"
+
+	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/scenarios"
+)
+
+// tracker knows from a history who holds, who waits, and what has happened.
+type tracker struct {
+	holds     []held          // in the order of the grants
+	waiting   map[string]bool // clients with an open acquire
+	contended bool            // an acquire was refused, or asked for a lock that another held
+	faulted   bool            // a fault has taken effect
+	granted   bool            // a lock was granted since
+}
+
+// held is a lock that a client was granted, has not released, and has not been
+// told to have lost.
+type held struct{ client, key string }
+
+// observe takes the next event.
+func (t *tracker) observe(e history.Event) {
+	switch e.Process {
+	case history.Nemesis:
+		t.faulted = t.faulted || e.Type == history.OK
+		return
+	case history.Harness, history.Resource:
+		return
+	}
+	if t.waiting == nil {
+		t.waiting = map[string]bool{}
+	}
+	switch {
+	case e.F == history.Acquire && e.Type == history.Invoke:
+		t.waiting[e.Process] = true
+		t.contended = t.contended || slices.ContainsFunc(t.holds, func(h held) bool { return h.key == e.Key && h.client != e.Process })
+	case e.F == history.Acquire:
+		delete(t.waiting, e.Process)
+		if e.Type == history.Fail {
+			t.contended = true
+		}
+		if e.Type == history.OK {
+			t.granted = t.granted || t.faulted
+			t.drop(e)
+			t.holds = append(t.holds, held{e.Process, e.Key})
+		}
+	case e.F == history.Release && e.Type == history.Invoke, e.F == history.Lost:
+		t.drop(e)
+	}
+}
+
+func (t *tracker) drop(e history.Event) {
+	t.holds = slices.DeleteFunc(t.holds, func(h held) bool { return h == held{e.Process, e.Key} })
+}
+
+// holder returns the client that was granted a lock last and still holds it:
+// the preferred one if it holds any, "" if none does.
+func (t *tracker) holder(preferred string) string {
+	last := ""
+	for _, h := range t.holds {
+		if h.client == preferred {
+			return preferred
+		}
+		last = h.client
+	}
+	return last
+}
+
+// trigger is the moment at which an injection begins, as far as it is an event.
+type trigger struct {
+	when, by string
+	nth      int
+	seen     int
+}
+
+func newTrigger(i scenarios.Injection) *trigger {
+	return &trigger{when: i.When, by: i.By, nth: max(i.Nth, 1)}
+}
+
+// fires reports whether the event is the one that the trigger waits for. It
+// counts events, so each is to be shown to it once, in order.
+func (t *trigger) fires(e history.Event) bool {
+	if t.seen >= t.nth || !is(t.when, e) || t.by != "" && t.by != e.Process {
+		return false
+	}
+	t.seen++
+	return t.seen == t.nth
+}
+
+// is reports whether an event is of a kind that scenarios.Moments names.
+func is(moment string, e history.Event) bool {
+	switch e.Process {
+	case history.Nemesis, history.Resource:
+		return false
+	case history.Harness:
+		return moment == "leader" && e.F == leaderEvent
+	}
+	switch moment {
+	case "grant":
+		return e.F == history.Acquire && e.Type == history.OK
+	case "check":
+		return e.F == history.Check && e.Type == history.OK
+	case "lost":
+		return e.F == history.Lost
+	case "acquire", "renew", "write", "release":
+		return e.F == moment && e.Type == history.Invoke
+	}
+	return false
+}
+
+// answered reports whether an event that fires a trigger leaves the client free
+// to wait with its next step.
+func answered(e history.Event) bool {
+	return e.Process != history.Harness && e.Type == history.OK
+}
