@@ -6,10 +6,9 @@ package backends
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sort"
-	"strings"
 	"time"
+
+	"github.com/lockcheck/lockcheck/internal/registry"
 )
 
 // Backend describes one lock system. Nil functions and zero fields have the
@@ -169,32 +168,13 @@ func IsFailed(err error) bool {
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrNotHeld) || errors.Is(err, ErrRejected) || errors.As(err, &f)
 }
 
-var registry = map[string]Backend{}
+var all = registry.New[Backend]("backend")
 
-// Register adds a backend. It is called from init functions, and panics if the
-// name is taken, since that is a mistake in the program.
-func Register(b Backend) {
-	if _, taken := registry[b.Name]; taken {
-		panic("backend " + b.Name + " is registered twice")
-	}
-	registry[b.Name] = b
-}
+// Register adds a backend. It is called from init functions.
+func Register(b Backend) { all.Register(b.Name, b) }
 
 // Names returns the names of all backends, sorted.
-func Names() []string {
-	names := make([]string, 0, len(registry))
-	for n := range registry {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func Names() []string { return all.Names() }
 
 // Find returns the backend registered under name.
-func Find(name string) (Backend, error) {
-	b, ok := registry[name]
-	if !ok {
-		return Backend{}, fmt.Errorf("unknown backend %q: there are %s", name, strings.Join(Names(), ", "))
-	}
-	return b, nil
-}
+func Find(name string) (Backend, error) { return all.Find(name) }

@@ -345,7 +345,7 @@ func TestAgreement(t *testing.T) {
 func agree(t *testing.T, h *history.History, o Options, ask bool, count map[string]int) {
 	t.Helper()
 	want := bruteForce(h, o.strict())
-	cs := extract(h, o)
+	cs := thorough(h, o)
 	js := cs.judge()
 	for _, p := range []Property{cs.mutex(js), cs.lease(js), cs.token(js)} {
 		count[p.Name+string(p.Verdict)]++
@@ -397,7 +397,7 @@ func minimal(cs *claims, js []judged, p Property) string {
 // What does not matter must not change a verdict.
 func TestMetamorphic(t *testing.T) {
 	verdicts := func(h *history.History) (s []Verdict) {
-		cs := extract(h, Options{})
+		cs := thorough(h, Options{})
 		js := cs.judge()
 		for _, p := range []Property{cs.mutex(js), cs.lease(js), cs.token(js), cs.fence(js)} {
 			s = append(s, p.Verdict)

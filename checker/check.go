@@ -13,40 +13,77 @@ import (
 // Check judges a history. It never fails: a history that could be read can
 // always be judged, if only as unknown. The history must not change meanwhile;
 // Check may be called concurrently.
+//
+// If o.Model is a lock that the holder may acquire again, its outermost sections
+// are judged; if it is one that several may hold, exclusion is judged by what
+// the model allows, and the properties of a lock with one holder do not apply.
 func Check(h *history.History, o Options) *Report {
-	cs := &claims{h: h, o: o, keys: make([]key, len(h.Keys))}
 	r := &Report{Operations: len(h.Ops), Assumptions: assumptions(h)}
-	var js []judged
-	object := h
-	if g, clear := cs.look(); clear && g.contended {
-		for i := range cs.keys {
-			cs.keys[i].id = int32(i)
-		}
-		r.Properties = cs.report(g)
-		r.Grants = g.grants
-		if !g.objects {
-			without := *h
-			without.Ops = nil
-			object = &without
-		}
-		if !o.NoSecondOpinion {
-			cs, js = cs.sample()
-		}
-	} else {
-		cs = extract(h, o)
-		js = cs.judge()
-		r.Properties = cs.verdicts(js)
-		r.Findings = cs.findings(js)
-		r.Grants = cs.grants
+	var state Property
+	var done sync.WaitGroup
+	done.Go(func() { state = checkState(h, o) })
+	claimed := h
+	switch m, err := ParseModel(o.Model); {
+	case err != nil:
+	case m.Name == modelReentrant || m.Name == modelReentrantFenced:
+		claimed = outermostSections(h, o.strict())
+	case m.Name == modelRWLock || m.Permits > 1:
+		r.Properties = checkShared(h, o, m)
+		r.Grants = countGrants(h)
+		done.Wait()
+		r.insertState(state)
+		return r
 	}
+	cs := &claims{h: claimed, o: o}
+	js := cs.judgeAll()
+	r.Grants = cs.grants
+	r.Properties = cs.verdicts(js)
+	r.Findings = cs.findings(js)
 	if !o.NoSecondOpinion {
-		for i := range r.Properties {
-			cs.second(&r.Properties[i], js)
+		opinions, js := cs.forOpinion(js)
+		each(len(r.Properties), func(i int) { opinions.second(&r.Properties[i], js) })
+	}
+	done.Wait()
+	r.insertState(state)
+	return r
+}
+
+func (r *Report) insertState(state Property) {
+	i := slices.IndexFunc(r.Properties, func(p Property) bool { return p.Name == Release })
+	r.Properties = slices.Insert(r.Properties, i, state)
+}
+
+// judgeAll decides everything about each lock: at a glance where that will do,
+// else hold by hold.
+func (cs *claims) judgeAll() []judged {
+	locks := cs.look()
+	cs.suspect = make([]bool, len(locks))
+	for i := range locks {
+		cs.suspect[i] = locks[i].suspect
+	}
+	js := cs.enter(locks)
+	tested := func(j judged) bool { return j.liveness.tested > 0 }
+	if _, bounded := cs.bound(); bounded && !slices.ContainsFunc(js, tested) && slices.Contains(cs.suspect, false) {
+		// A glance does not see everybody who found a lock taken.
+		for i := range cs.suspect {
+			cs.suspect[i] = true
+		}
+		js = cs.enter(locks)
+	}
+	return js
+}
+
+// enter judges the suspect locks, and adds what is known of the others.
+func (cs *claims) enter(locks []glance) []judged {
+	cs.extract()
+	js := cs.judge()
+	for i := range locks {
+		if l := &locks[i]; !cs.suspect[i] {
+			js[i] = cs.keys[i].clear(l, len(cs.h.Applied) > 0)
+			cs.grants += l.grants
 		}
 	}
-	state := slices.IndexFunc(r.Properties, func(p Property) bool { return p.Name == Release })
-	r.Properties = slices.Insert(r.Properties, state, checkState(object, o))
-	return r
+	return js
 }
 
 // verdicts are those on the lock, in the order of a report.
@@ -73,24 +110,31 @@ type judged struct {
 	observedPair             [2]int32
 }
 
-// judge decides everything about each lock, several at a time.
+// judge decides everything about each suspect lock, several at a time.
 func (cs *claims) judge() []judged {
 	js := make([]judged, len(cs.keys))
 	applied := make([][]int32, len(cs.keys))
-	for i := range cs.h.Applied {
-		k := cs.h.Applied[i].Key
-		applied[k] = append(applied[k], int32(i))
-	}
 	writes := make([][]int32, len(cs.keys))
+	if !slices.Contains(cs.suspect, true) {
+		return js
+	}
+	for i := range cs.h.Applied {
+		if k := cs.h.Applied[i].Key; cs.suspect[k] {
+			applied[k] = append(applied[k], int32(i))
+		}
+	}
 	if len(cs.h.Applied) == 0 {
 		for i := range cs.h.Ops {
-			if op := &cs.h.Ops[i]; op.Kind == history.KindWrite && op.Outcome == history.Done && op.HasToken {
+			if op := &cs.h.Ops[i]; cs.suspect[op.Key] && op.Kind == history.KindWrite && op.Outcome == history.Done && op.HasToken {
 				writes[op.Key] = append(writes[op.Key], int32(i))
 			}
 		}
 	}
 	bound, bounded := cs.bound()
 	each(len(js), func(i int) {
+		if !cs.suspect[i] {
+			return
+		}
 		k, j := &cs.keys[i], &js[i]
 		j.low = k.earliest()
 		j.beliefs = cs.beliefs(k)

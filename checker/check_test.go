@@ -26,7 +26,7 @@ func TestVerdicts(t *testing.T) {
 			B release 1300-1301 ok`,
 		want: map[string]Verdict{Mutex: Violated, Lease: Held, Token: NotApplicable, Fence: NotApplicable, Release: Held},
 		why: map[string]string{
-			Mutex: `A still believed that it held "k" at 1.204 s, 203 ms after B was granted it; A's lease had ended at 1.000 s: the client outlived its lease, the service kept its promise`,
+			Mutex: `A still believed that it held "k" at 1204.0 ms, 203.0 ms after B was granted it; A's lease had ended at 1000.0 ms: the client outlived its lease, the service kept its promise`,
 		},
 		finds: []string{Lost},
 	}, {
@@ -39,7 +39,7 @@ func TestVerdicts(t *testing.T) {
 		want: map[string]Verdict{Mutex: Violated, Lease: Violated, Release: NotApplicable},
 		why: map[string]string{
 			Mutex: `the service broke its promise`,
-			Lease: `B was granted "k" at 0.402 s although A held it and its lease stood until it released it at 0.500 s: the service broke its promise by 98 ms`,
+			Lease: `B was granted "k" at 402.0 ms although A held it and its lease stood until it released it at 500.0 ms: the service broke its promise by 98.0 ms`,
 		},
 	}, {
 		name: "a client that keeps its own deadline believes no longer, but its lease stands",
@@ -115,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 			B acquire 200-9000 fail
 			B acquire 9001-9002 ok ttl=1000`,
 		want: map[string]Verdict{Mutex: Held, Lease: Held, Liveness: Violated},
-		why:  map[string]string{Liveness: `nobody got "k" from 1.002 s to 9.000 s although B wanted it and nobody was entitled to it: 8.00 s, and the bound is 2.00 s`},
+		why:  map[string]string{Liveness: `nobody got "k" from 1002.0 ms to 9000.0 ms although B wanted it and nobody was entitled to it: 7998.0 ms, and the bound is 2000.0 ms`},
 	}, {
 		name: "time before the fault has healed does not count",
 		history: `
@@ -174,7 +174,7 @@ func TestVerdicts(t *testing.T) {
 			A release 20-21 ok
 			B acquire 30-40 ok token=7`,
 		want: map[string]Verdict{Mutex: Held, Token: Violated},
-		why:  map[string]string{Token: `B was granted "k" at 0.040 s with token 7, which A had got at 0.010 s`},
+		why:  map[string]string{Token: `B was granted "k" at 40.0 ms with token 7, which A had got at 10.0 ms`},
 	}, {
 		name: "a token falls in the order of holds, though requests overlapped",
 		history: `
@@ -203,7 +203,7 @@ func TestVerdicts(t *testing.T) {
 			resource 60 accept A token=1 op=1
 			B release 70-71 ok`,
 		want: map[string]Verdict{Mutex: Held, Fence: Violated, Token: Held},
-		why:  map[string]string{Fence: `the resource accepted a write by A at 0.060 s, 14 ms after it had accepted one by B, whose grant of "k" is newer (token 1 after token 2)`},
+		why:  map[string]string{Fence: `the resource accepted a write by A at 60.0 ms, 14.0 ms after it had accepted one by B, whose grant of "k" is newer (token 1 after token 2)`},
 	}, {
 		name: "the resource rejects a stale write",
 		history: `
@@ -241,7 +241,7 @@ func TestVerdicts(t *testing.T) {
 			A release 1100-1101 ok
 			B release 1300-1301 ok`,
 		want: map[string]Verdict{Mutex: Held, Lease: Held, Release: Violated},
-		why:  map[string]string{Release: `a release of "k" by A at 1.100 s was answered ok although B had been granted it at 1.001 s`},
+		why:  map[string]string{Release: `a release of "k" by A at 1100.0 ms was answered ok although B had been granted it at 1001.0 ms`},
 	}, {
 		name: "a release deletes another's lock",
 		history: `
@@ -252,7 +252,7 @@ func TestVerdicts(t *testing.T) {
 			B release 1300-1301 fail
 			C release 1300-1301 ok`,
 		want: map[string]Verdict{Mutex: Violated, Lease: Violated, Release: Violated},
-		why:  map[string]string{Release: `a release of "k" by A at 1.100 s, answered ok, took away the lock that B had held since 1.001 s: C was granted it at 1.112 s`},
+		why:  map[string]string{Release: `a release of "k" by A at 1100.0 ms, answered ok, took away the lock that B had held since 1001.0 ms: C was granted it at 1112.0 ms`},
 	}, {
 		name: "work outside of a claim is the workload's",
 		history: `

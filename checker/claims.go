@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -72,10 +73,6 @@ func (h *hold) until(x int64) int64 {
 	return min(h.c, h.expiry(x))
 }
 
-// sure says whether the hold certainly stood when it was confirmed: whether its
-// core [b, end) has a length, even if it was granted as early as x.
-func (h *hold) sure(x int64) bool { return h.until(x) > h.b }
-
 // key is all that happened to one lock.
 type key struct {
 	id        int32
@@ -137,24 +134,50 @@ func (s *slots) at(process, key int32) *slot {
 
 // claims are the holds of a history, by key.
 type claims struct {
-	h      *history.History
-	o      Options
-	keys   []key
-	grants int
-	end    int64 // time of the last event
-	faults []fault
-	of     int // where these are a part of a history, the number of its grants
+	h       *history.History
+	o       Options
+	suspect []bool // by key: its holds are needed
+	keys    []key
+	grants  int
+	end     int64 // time of the last event
+	faults  []fault
+	partial bool // the holds of some keys are those at the beginning
 }
 
 // fault is a time during which the nemesis was at work on something else than
 // clients.
 type fault struct{ from, to int64 }
 
-// extract reads the holds out of a history in one pass.
-func extract(h *history.History, o Options) *claims {
-	cs := &claims{h: h, o: o, keys: make([]key, len(h.Keys))}
+// thorough are the claims of a history with the holds of all keys.
+func thorough(h *history.History, o Options) *claims {
+	cs := &claims{h: h, o: o, suspect: make([]bool, len(h.Keys))}
+	for i := range cs.suspect {
+		cs.suspect[i] = true
+	}
+	cs.extract()
+	return cs
+}
+
+// extract reads the holds of suspect keys out of a history in one pass.
+func (cs *claims) extract() {
+	h := cs.h
+	cs.keys, cs.grants, cs.faults = make([]key, len(h.Keys)), 0, nil
 	for i := range cs.keys {
 		cs.keys[i].id = int32(i)
+	}
+	if !slices.Contains(cs.suspect, true) {
+		return
+	}
+	grants := make([]int, len(h.Keys))
+	for i := range h.Ops {
+		if op := &h.Ops[i]; op.Kind == history.KindAcquire && op.Outcome == history.Done {
+			grants[op.Key]++
+		}
+	}
+	for i := range cs.keys {
+		if cs.suspect[i] {
+			cs.keys[i].holds = make([]hold, 0, grants[i])
+		}
 	}
 	x := extraction{claims: cs, slots: newSlots(len(h.Processes), len(h.Keys)), no: -1}
 	if i := slices.Index(h.Values, "false"); i >= 0 {
@@ -171,7 +194,9 @@ func extract(h *history.History, o Options) *claims {
 		if op.Ret < history.Never {
 			cs.end = max(cs.end, op.Ret)
 		}
-		x.op(int32(i), op)
+		if cs.suspect[op.Key] {
+			x.op(int32(i), op)
+		}
 	}
 	for i := range notices {
 		x.notice(&notices[i])
@@ -182,28 +207,55 @@ func extract(h *history.History, o Options) *claims {
 	cs.nemesis()
 	for i := range cs.keys {
 		k := &cs.keys[i]
-		if !slices.IsSortedFunc(k.holds, byGrant) {
-			slices.SortFunc(k.holds, byGrant)
-		}
+		sortHolds(k.holds)
 		for j := range k.holds {
 			if !k.holds[j].resumed {
 				cs.grants++
 			}
 		}
 	}
-	return cs
 }
 
-// byGrant orders holds by the time at which they were confirmed.
-func byGrant(x, y hold) int {
-	switch {
-	case x.b != y.b:
-		if x.b < y.b {
-			return -1
+// sortHolds orders holds by the time at which they were confirmed. They come by
+// request, almost in order, on which insertion is linear; it gives up for a
+// general sort when they do not.
+func sortHolds(hs []hold) {
+	type place struct {
+		b  int64
+		at int32
+	}
+	places := make([]place, len(hs))
+	for i := range hs {
+		places[i] = place{hs[i].b, int32(i)}
+	}
+	steps := 64 * (len(hs) + 1)
+	for i := 1; i < len(places); i++ {
+		p, j := places[i], i
+		for ; j > 0 && places[j-1].b > p.b; j-- {
+			places[j] = places[j-1]
 		}
-		return 1
-	default:
-		return int(x.grant - y.grant)
+		places[j] = p
+		if steps -= i - j; steps < 0 {
+			slices.SortFunc(places, func(x, y place) int { return cmp.Or(cmp.Compare(x.b, y.b), cmp.Compare(x.at, y.at)) })
+			break
+		}
+	}
+	for i := range places {
+		// Follow the cycle of moves that begins here.
+		if places[i].at == int32(i) {
+			continue
+		}
+		first, j := hs[i], i
+		for {
+			from := int(places[j].at)
+			places[j].at = int32(j)
+			if from == i {
+				hs[j] = first
+				break
+			}
+			hs[j] = hs[from]
+			j = from
+		}
 	}
 }
 

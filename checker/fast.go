@@ -6,63 +6,69 @@ import (
 	"github.com/lockcheck/lockcheck/history"
 )
 
-// glance is what one pass over a history shows if nothing in it needs a closer
-// look.
-type glance struct {
-	grants, tokens int
-	leases         bool
-	contended      bool // some acquire found the lock taken
-	accepted       int  // writes that the resource accepted
-	objects        bool // there are operations on what the lock protects
-}
-
 // holder is what one process holds during the pass.
 type holder struct {
 	b, a, token int64
 	due         int64 // end of the lease that counts from the last renewal tried
 	expiry      int64 // end of the lease that counts from the last one confirmed
+	until       int64 // its own deadline
 	ttl         int64
 	key         int32
 	held        bool
-	missed      bool // its last acquire was not granted
 	hasToken    bool
+	killed      bool // at some time
 }
 
-// guarded is one lock during the pass.
-type guarded struct {
-	end      int64 // latest end of a hold so far
-	over     int64 // latest answer to a release so far
-	last     int64 // latest confirmation of a grant so far
-	token    int64
-	hasToken bool
-	waiting  bool // an acquire got no answer
+// glance is what the pass shows of one lock that needs no closer look.
+type glance struct {
+	suspect   bool  // it needs one
+	waiting   bool  // an acquire got no answer
+	leases    bool  // some hold has a lease
+	contended bool  // some acquire found the lock taken
+	end       int64 // latest end of a hold so far
+	over      int64 // latest answer to a release so far
+	last      int64 // latest confirmation of a grant so far
+	token     int64 // of the last hold, or minToken
+	grants    int
+	tokens    int // grants with a token
+	writes    int // confirmed writes with a token
+	accepted  int // writes that the resource accepted
 }
 
-// look passes over a history once and says whether every lock was held by one
-// client at a time, with rising tokens, and nothing else happened that needs
-// explaining. It is false where that is not certain; then the exact checkers
-// have to look at it hold by hold. It needs memory for processes and keys, not
-// for operations.
+// look passes over a history once and says of each lock whether it was held by
+// one client at a time, with rising tokens, and nothing else happened that needs
+// explaining. Where that is not certain the lock is suspect, and the exact
+// checkers have to look at it hold by hold. It needs memory for processes and
+// keys, not for operations.
 //
 // Holds end in the order of operations, since each ends at its release's
 // invocation. Of two that overlap, the one that ends later began before the end
 // of the other, so it is enough to compare each with the latest end so far: the
 // one-pass form of theorem T1. Where claims do not overlap, leases, which end no
 // later, do not either (T6), and tokens that rise along the holds rise in every
-// order that the grants can have had (T4).
-func (cs *claims) look() (g glance, clear bool) {
+// order that the grants can have had (T4). A write with its hold's token that is
+// made during the hold cannot come after one of a later hold (T7).
+func (cs *claims) look() []glance {
 	h := cs.h
-	if len(h.Notices) > 0 || len(h.Assumptions) > 0 {
-		return g, false
+	locks := make([]glance, len(h.Keys))
+	for i := range locks {
+		locks[i].token = minToken
+		locks[i].suspect = len(h.Assumptions) > 0
 	}
+	if len(h.Assumptions) > 0 {
+		return locks
+	}
+	for i := range h.Notices {
+		locks[h.Notices[i].Key].suspect = true
+	}
+	holders := make([]holder, len(h.Processes))
 	for i := range h.Other {
-		if h.Other[i].Process == history.Nemesis && h.Other[i].F == "kill" {
-			return g, false
-		}
-	}
-	for i := range h.Terms {
-		if h.Terms[i].Until > 0 {
-			return g, false
+		if e := &h.Other[i]; e.Process == history.Nemesis && e.F == "kill" {
+			for _, name := range targets(e.Value) {
+				if p := slices.Index(h.Processes, name); p >= 0 {
+					holders[p].killed = true
+				}
+			}
 		}
 	}
 	no := int32(slices.Index(h.Values, "false"))
@@ -71,65 +77,61 @@ func (cs *claims) look() (g glance, clear bool) {
 	}
 	bound, bounded := cs.bound()
 	grace, observed := cs.o.grace(), len(h.Applied) == 0
-	holders := make([]holder, len(h.Processes))
-	locks := make([]guarded, len(h.Keys))
-	for i := range locks {
-		locks[i].token = minToken
-	}
 	ops := h.Ops
 	for i := range ops {
 		op := &ops[i]
-		w := &holders[op.Process]
+		w, l := &holders[op.Process], &locks[op.Key]
+		if l.suspect {
+			continue
+		}
 		switch op.Kind {
 		case history.KindAcquire:
-			l := &locks[op.Key]
 			if op.Outcome != history.Done {
 				if bounded {
 					if op.Outcome == history.Unknown {
 						l.waiting = true
 					} else if op.Ret-l.last > bound {
-						return g, false
+						l.suspect = true
 					}
-				}
-				if !w.held {
-					w.missed = true
 				}
 				continue
 			}
-			if w.held {
-				return g, false
+			if w.held && !locks[w.key].suspect {
+				// It holds two locks at once, or was granted one twice.
+				locks[w.key].suspect, l.suspect = true, true
 			}
-			g.grants++
-			w.a, w.b, w.key, w.held, w.missed = op.Call, op.Ret, op.Key, true, false
+			l.grants++
+			w.a, w.b, w.key, w.held = op.Call, op.Ret, op.Key, true
 			w.token, w.hasToken = op.Token, op.HasToken
-			w.ttl = 0
+			w.ttl, w.until = 0, never
 			if op.Term != 0 || cs.o.TTL != 0 {
 				if w.ttl = cs.ttl(op); w.ttl > 0 {
-					g.leases = true
+					l.leases = true
 					w.expiry, w.due = op.Call+w.ttl, op.Ret+w.ttl
 				}
+				if t := h.Terms[op.Term].Until; t > 0 && !h.Timeless {
+					w.until = t
+				}
 			}
-			if bounded && op.Ret-l.last > bound {
-				return g, false
+			if bounded && (op.Ret-l.last > bound || w.ttl == 0 && w.until <= w.b) || w.killed {
+				l.suspect = true
 			}
 			l.last = max(l.last, op.Ret)
 		case history.KindRelease:
-			if !w.held || w.key != op.Key || op.Outcome == history.Failed {
-				return g, false
-			}
-			l := &locks[op.Key]
-			if l.end > w.b || w.ttl > 0 && op.Call > w.due+grace {
-				return g, false
+			if !w.held || w.key != op.Key || op.Outcome == history.Failed ||
+				l.end > w.b || w.ttl > 0 && op.Call > w.due+grace {
+				l.suspect = true
+				continue
 			}
 			if w.hasToken {
 				if w.token <= l.token {
-					return g, false
+					l.suspect = true
 				}
 				l.token = w.token
-				g.tokens++
+				l.tokens++
 			}
 			if w.a < l.over {
-				g.contended = true
+				l.contended = true
 			}
 			l.end = op.Call
 			if op.Outcome == history.Done {
@@ -138,32 +140,31 @@ func (cs *claims) look() (g glance, clear bool) {
 			w.held = false
 		case history.KindRenew:
 			if !w.held || w.key != op.Key {
-				if op.Outcome == history.Done {
-					return g, false
-				}
+				l.suspect = op.Outcome == history.Done
 				continue
 			}
 			if op.Outcome == history.Failed || w.ttl > 0 && op.Outcome == history.Done && op.Call > w.expiry {
-				return g, false
+				l.suspect = true
+				continue
 			}
 			if op.Outcome == history.Done {
 				if t := cs.ttl(op); t > 0 {
-					w.ttl, g.leases = t, true
+					w.ttl, l.leases = t, true
+				}
+				if t := h.Terms[op.Term].Until; t > 0 && !h.Timeless {
+					w.until = t
 				}
 				w.expiry = op.Call + w.ttl
 			}
 			w.due = max(w.b, op.Call) + w.ttl
 		case history.KindCheck:
-			if op.Outcome == history.Failed || op.Value == no {
-				return g, false
-			}
+			l.suspect = op.Outcome == history.Failed || op.Value == no
 		case history.KindWrite:
-			if !w.held || w.key != op.Key || op.Call <= w.b || observed && op.HasToken {
-				return g, false
+			if !w.held || w.key != op.Key || op.Call <= w.b || op.Call >= w.until || observed && op.HasToken && (!w.hasToken || op.Token != w.token) {
+				l.suspect = true
+			} else if op.HasToken && op.Outcome == history.Done {
+				l.writes++
 			}
-			g.objects = true
-		default:
-			g.objects = true
 		}
 	}
 	end := int64(-1) // of the history
@@ -181,26 +182,27 @@ func (cs *claims) look() (g glance, clear bool) {
 	}
 	for i := range holders {
 		w := &holders[i]
-		if !w.held {
+		if !w.held || locks[w.key].suspect {
 			continue
 		}
 		l := &locks[w.key]
 		if l.end > w.b || w.hasToken && w.token <= l.token || w.ttl > 0 && last() > w.due+grace {
-			return g, false
+			l.suspect = true
 		}
 		if w.hasToken {
-			g.tokens++
+			l.tokens++
 		}
 		l.end = history.Never
 	}
 	if bounded {
 		for i := range locks {
-			if locks[i].waiting && last()-locks[i].last > bound {
-				return g, false
+			if l := &locks[i]; l.waiting && last()-l.last > bound {
+				l.suspect = true
 			}
 		}
 	}
-	return g, cs.glanceApplied(&g)
+	cs.lookAtResource(locks)
+	return locks
 }
 
 // ttl is the lease that a grant or a renewal promises.
@@ -215,13 +217,13 @@ func (cs *claims) ttl(op *history.Op) int64 {
 	return cs.o.lease(ttl)
 }
 
-// glanceApplied says whether the resource accepted tokens in rising order only,
-// and rejected only lower ones.
-func (cs *claims) glanceApplied(g *glance) bool {
+// lookAtResource makes locks suspect whose resource accepted tokens in another
+// than rising order, or rejected others than lower ones.
+func (cs *claims) lookAtResource(locks []glance) {
 	if len(cs.h.Applied) == 0 {
-		return true
+		return
 	}
-	highest := make([]int64, len(cs.h.Keys))
+	highest := make([]int64, len(locks))
 	for i := range highest {
 		highest[i] = minToken
 	}
@@ -230,52 +232,65 @@ func (cs *claims) glanceApplied(g *glance) bool {
 		if a.Kind != history.KindWrite {
 			continue
 		}
+		l := &locks[a.Key]
 		if !a.HasToken || a.Accepted != (a.Token >= highest[a.Key]) {
-			return false
+			l.suspect = true
 		}
 		if a.Accepted {
-			g.accepted++
+			l.accepted++
 			highest[a.Key] = a.Token
 		}
 	}
-	return true
 }
 
-// report puts the verdicts on a history without fault into words.
-func (cs *claims) report(g glance) []Property {
-	cs.grants = g.grants
-	js := make([]judged, len(cs.keys))
-	if len(js) > 0 {
-		cs.keys[0].tokens, cs.keys[0].leases = g.tokens, g.leases
-		js[0].fence.accepted, js[0].fence.judged = g.accepted, g.accepted
-		if g.contended {
-			js[0].liveness.tested = 1
-		}
+// clear enters what a glance at a lock without fault has shown.
+func (k *key) clear(l *glance, resource bool) judged {
+	var j judged
+	k.tokens, k.leases = l.tokens, l.leases
+	if resource {
+		j.fence.accepted, j.fence.judged = l.accepted, l.accepted
+	} else {
+		j.observedJudged = l.writes
 	}
-	return cs.verdicts(js)
+	if l.contended {
+		j.liveness.tested = 1
+	}
+	return j
 }
 
-// sample is the beginning of a history without fault, for porcupine: all grants
-// that were confirmed before some time, about as many as its budget.
-func (cs *claims) sample() (*claims, []judged) {
+// forOpinion are the claims that porcupine is asked about: of suspect locks all,
+// of the others those at the beginning of the history, about as many as its
+// budget.
+func (cs *claims) forOpinion(js []judged) (*claims, []judged) {
+	if !slices.Contains(cs.suspect, false) {
+		return cs, js
+	}
 	part := *cs.h
 	const perGrant = 3 // operations
-	if n := perGrant * cs.o.budget(); len(part.Ops) > n {
-		part.Ops = part.Ops[:n]
+	if budget := cs.o.budget(); cs.grants > budget {
+		part.Ops = part.Ops[:min(len(part.Ops), perGrant*sampleOf(budget))]
 	}
-	s := extract(&part, cs.o)
-	js := make([]judged, len(s.keys))
+	clear := make([]bool, len(cs.keys))
+	for i := range clear {
+		clear[i] = !cs.suspect[i]
+	}
+	s := &claims{h: &part, o: cs.o, suspect: clear}
+	s.extract()
+	all, some := *cs, make([]judged, len(js))
+	all.keys, all.partial = slices.Clone(cs.keys), len(part.Ops) < len(cs.h.Ops)
 	for i := range s.keys {
+		if cs.suspect[i] {
+			some[i] = js[i]
+			continue
+		}
 		k := &s.keys[i]
-		if len(part.Ops) < len(cs.h.Ops) {
+		if all.partial {
 			// Later holds can begin after one that is still open here.
 			cut := part.Ops[len(part.Ops)-1].Call
 			k.holds = slices.DeleteFunc(k.holds, func(h hold) bool { return h.b > cut })
 		}
-		js[i].exclusive = k.allBelieved()
+		all.keys[i] = *k
+		some[i].exclusive = k.allBelieved()
 	}
-	if len(part.Ops) < len(cs.h.Ops) {
-		s.of = cs.grants
-	}
-	return s, js
+	return &all, some
 }

@@ -109,25 +109,48 @@ func (cs *claims) fencing(k *key, low *bounds, applied []int32, soundTokens, exc
 type finder struct {
 	cs    *claims
 	k     *key
-	token map[int64]int32   // first hold with the token
-	by    map[int32][]int32 // holds by process, in the order of confirmation
+	token map[int64]int32 // first hold with the token; made when needed
+	by    map[int32]*own
+	near  int // position in Ops of the operation found last
+}
+
+// own are the holds of one process, in the order of confirmation.
+type own struct {
+	holds []int32
+	near  int // the number found last
 }
 
 func newFinder(cs *claims, k *key) *finder {
-	f := &finder{cs: cs, k: k, by: map[int32][]int32{}}
+	f := &finder{cs: cs, k: k, by: map[int32]*own{}}
+	var last *own // histories repeat themselves
+	process := int32(-1)
 	for i := range k.holds {
-		h := &k.holds[i]
-		f.by[h.process] = append(f.by[h.process], int32(i))
-		if h.hasToken && !h.resumed {
-			if f.token == nil {
-				f.token = make(map[int64]int32, k.tokens)
+		if p := k.holds[i].process; p != process {
+			process, last = p, f.by[p]
+			if last == nil {
+				last = &own{}
+				f.by[p] = last
 			}
-			if _, ok := f.token[h.token]; !ok {
-				f.token[h.token] = int32(i)
+		}
+		last.holds = append(last.holds, int32(i))
+	}
+	return f
+}
+
+// withToken is the first hold with a token.
+func (f *finder) withToken(token int64) (int32, bool) {
+	if f.token == nil {
+		f.token = make(map[int64]int32, f.k.tokens)
+		for i := range f.k.holds {
+			if h := &f.k.holds[i]; h.hasToken && !h.resumed {
+				if _, ok := f.token[h.token]; !ok {
+					f.token[h.token] = int32(i)
+				}
 			}
 		}
 	}
-	return f
+	n, ok := f.token[token]
+	return n, ok
 }
 
 // grant is the index of the hold under which a request was made, or -1: that
@@ -136,53 +159,85 @@ func newFinder(cs *claims, k *key) *finder {
 // was applied, so that a write is never called older than it may be.
 func (f *finder) grant(a *history.Applied) int32 {
 	client, sent := a.Client, a.Time
-	if op := f.cs.operation(a.Op); op != nil {
+	if op := f.cs.operationNear(a.Op, &f.near); op != nil {
 		client, sent = op.Process, op.Call
 	}
 	i := f.lastBefore(client, sent)
 	if !a.HasToken || i < 0 || f.k.holds[i].token == a.Token {
 		return i
 	}
-	if n, ok := f.token[a.Token]; ok && f.k.holds[n].process == client {
+	if n, ok := f.withToken(a.Token); ok && f.k.holds[n].process == client {
 		return n
 	}
 	return i
 }
 
-// lastBefore is the last hold of a process that was confirmed by t, or -1.
+// lastBefore is the last hold of a process that was confirmed by t, or -1. It is
+// mostly near the one that was found last.
 func (f *finder) lastBefore(process int32, t int64) int32 {
-	ids := f.by[process]
-	lo, hi := 0, len(ids)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if f.k.holds[ids[mid]].b <= t {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == 0 {
+	o := f.by[process]
+	if o == nil {
 		return -1
 	}
-	return ids[lo-1]
+	lo, hi := 0, len(o.holds)
+	after := func(n int) bool { return f.k.holds[o.holds[n]].b > t }
+	if n := o.near; n > 0 && after(n-1) {
+		hi = n - 1
+	} else if lo = n; n < hi && !after(n) {
+		if lo++; lo < hi && after(lo) {
+			hi = lo
+		}
+	} else {
+		hi = n
+	}
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if after(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	if o.near = lo; lo == 0 {
+		return -1
+	}
+	return o.holds[lo-1]
 }
 
 // operation is the operation whose invocation has the index, or nil.
 func (cs *claims) operation(index int32) *history.Op {
+	var near int
+	return cs.operationNear(index, &near)
+}
+
+// operationNear looks for it first near a position in Ops, which it updates: the
+// resource applies requests almost in the order in which they were made.
+func (cs *claims) operationNear(index int32, near *int) *history.Op {
 	if index < 0 {
 		return nil
 	}
-	lo, hi := 0, len(cs.h.Ops)
+	ops := cs.h.Ops
+	lo, hi := 0, len(ops)
+	const far = 64
+	if n := *near; n < len(ops) && ops[n].Index <= index {
+		lo = n
+		if m := n + far; m < hi && ops[m].Index > index {
+			hi = m
+		}
+	} else if m := n - far; m >= 0 && n < len(ops) && ops[m].Index <= index {
+		lo, hi = m, n
+	}
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if cs.h.Ops[mid].Index < index {
+		if ops[mid].Index < index {
 			lo = mid + 1
 		} else {
 			hi = mid
 		}
 	}
-	if lo < len(cs.h.Ops) && cs.h.Ops[lo].Index == index {
-		return &cs.h.Ops[lo]
+	if lo < len(ops) && ops[lo].Index == index {
+		*near = lo
+		return &ops[lo]
 	}
 	return nil
 }

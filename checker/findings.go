@@ -191,6 +191,9 @@ func (cs *claims) findAgain(f *found, k *key, j *judged) {
 
 // findWorkload finds writes that were begun outside of a claim.
 func (cs *claims) findWorkload(f *found) {
+	if !slices.Contains(cs.suspect, true) {
+		return
+	}
 	finders := make([]*finder, len(cs.keys))
 	for i := range cs.h.Ops {
 		op := &cs.h.Ops[i]

@@ -65,7 +65,11 @@ func checkLock(h *history.History, o Options, m Model) (Property, string) {
 		p.Verdict, p.Why = Unknown, why
 		return p, ""
 	}
-	c := &lockCase{h: h, m: m}
+	c := &lockCase{m: m}
+	if len(h.Notices) > 0 {
+		h, c.ended, c.firstEd = noticed(h, o.strict())
+	}
+	c.h = h
 	for i := range h.Ops {
 		c.horizon = max(c.horizon, h.Ops[i].Call)
 		if h.Ops[i].Outcome != history.Unknown {
@@ -81,7 +85,7 @@ func checkLock(h *history.History, o Options, m Model) (Property, string) {
 			continue
 		}
 		grants += len(g.tenures) + len(g.visits)
-		if g.ended > 0 && c.ended == 0 {
+		if g.ended > 0 && (c.ended == 0 || h.Ops[g.firstEd].Ret < h.Ops[c.firstEd].Ret) {
 			c.firstEd = g.firstEd
 		}
 		c.ended += g.ended

@@ -45,9 +45,8 @@ func simulate(r *rand.Rand, processes, n int, pUnknown float64, next func(p int)
 	for p := range processes {
 		h.Processes = append(h.Processes, string(rune('A'+p)))
 	}
-	var open []*simOp // by process, nil if idle
-	open = make([]*simOp, processes)
-	var limbo []*simOp // abandoned by their process
+	open := make([]*simOp, processes) // by process, nil if idle
+	var limbo []*simOp                // abandoned by their process
 	now := int64(0)
 	event := int32(0)
 	for steps := 0; steps < 40*n; steps++ {

@@ -60,6 +60,12 @@ type bounds struct {
 func (k *key) earliest() *bounds {
 	n := len(k.holds)
 	l := &bounds{make([]int64, n), make([]int32, n)}
+	if !k.leases {
+		for i := range k.holds {
+			l.low[i], l.by[i] = k.holds[i].a, -1
+		}
+		return l
+	}
 	ends := make([]int64, n+1) // the latest end of the first i holds, and whose it is
 	whose := make([]int32, n+1)
 	ends[0], whose[0] = -1, -1

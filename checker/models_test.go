@@ -71,7 +71,7 @@ func TestCheckModel(t *testing.T) {
 	}{
 		{
 			name: "two grants at once", model: "mutex", want: Violated,
-			why: `"k" was granted to B at 0.020 s while A (since 0.010 s) certainly held it, until 0.030 s at least`,
+			why: `"k" was granted to B at 20.0 ms while A (since 10.0 ms) certainly held it, until 30.0 ms at least`,
 			history: `
 				A acquire 0-10 ok
 				B acquire 5-20 ok
@@ -111,7 +111,7 @@ func TestCheckModel(t *testing.T) {
 				B acquire 40-50 ok`,
 		}, {
 			name: "only the holder may release an owner-mutex", model: "owner-mutex", want: Violated,
-			why: `process B released "k" at 0.020 s although it held nothing`,
+			why: `process B released "k" at 20.0 ms although it held nothing`,
 			history: `
 				A acquire 0-10 ok
 				B release 20-30 ok`,
@@ -146,7 +146,7 @@ func TestCheckModel(t *testing.T) {
 				B acquire 80-90 ok`,
 		}, {
 			name: "tokens rise", model: "fenced-mutex", want: Violated,
-			why: `"k" was granted to B with token 7 at 0.050 s, after A had been granted token 7`,
+			why: `"k" was granted to B with token 7 at 50.0 ms, after A had been granted token 7`,
 			history: `
 				A acquire 0-10 ok token=7
 				A release 20-30 ok
@@ -176,7 +176,7 @@ func TestCheckModel(t *testing.T) {
 				C acquire 19-40 ok`,
 		}, {
 			name: "more holders than permits", model: "semaphore:2", want: Violated,
-			why: "A (since 0.010 s) and B (since 0.011 s) certainly held it",
+			why: "A (since 10.0 ms) and B (since 11.0 ms) certainly held it",
 			history: `
 				A acquire 0-10 ok
 				B acquire 0.1-11 ok
@@ -266,13 +266,13 @@ func TestCheckModel(t *testing.T) {
 				A read 20-30 ok value=2
 				A read 40-50 ok value=5`,
 		}, {
-			name: "a counter that lost an add", model: "counter", want: Violated, why: "read 2 from \"k\" at 0.050 s, but by what was added it held 4 to 4",
+			name: "a counter that lost an add", model: "counter", want: Violated, why: "read 2 from \"k\" at 50.0 ms, but by what was added it held 4 to 4",
 			history: `
 				A add 0-10 ok value=2
 				B add 20-30 ok value=2
 				A read 40-50 ok value=2`,
 		}, {
-			name: "a set that lost an element", model: "set", want: Violated, why: "the element 2, added to \"k\" by process B at 0.030 s, is lost",
+			name: "a set that lost an element", model: "set", want: Violated, why: "the element 2, added to \"k\" by process B at 30.0 ms, is lost",
 			history: `
 				A add 0-10 ok value=1
 				B add 20-30 ok value=2

@@ -99,12 +99,11 @@ func concurrent(name string, n, clients int, unknown float64, seed uint64) *hist
 // returns, as a decoder does.
 func ordinal(h *history.History) {
 	type stamp struct {
-		t    int64
-		at   *int64
-		ret  bool
-		pos  int
-		idx  *int32
-		rank int
+		t   int64
+		at  *int64
+		ret bool
+		pos int
+		idx *int32
 	}
 	ss := make([]stamp, 0, 2*len(h.Ops))
 	for i := range h.Ops {

@@ -114,10 +114,10 @@ const minToken = -1 << 63
 // those of a correct lock.
 type question struct {
 	spec
-	takes []taken // ordered by b
-	cuts  []int   // indexes at which the history falls apart: see pieces
-	first int     // indexes in takes of the witness, -1
-	last  int
+	takes   []taken // ordered by b
+	partial bool    // there are more, outside of what the budget allows to see
+	first   int     // indexes in takes of the witness, -1
+	last    int
 }
 
 // ask puts the question on a property of one lock.
@@ -144,40 +144,62 @@ func (cs *claims) ask(name string, k *key, j *judged) (question, bool) {
 		q.exclusive = j.exclusive && (k.ordered() || j.tokens.count > 0)
 		pair, violated = j.tokens.pair, j.tokens.count > 0
 	}
-	index := make([]int, len(k.holds))
-	for i := range k.holds {
-		h := &k.holds[i]
+	from, to := 0, len(k.holds)
+	if budget := cs.o.budget(); to > budget {
+		q.partial = true
+		if to = sampleOf(budget); violated {
+			// What came before may have to be seen as well.
+			from, to = max(0, min(pair[0], pair[1])-maxPiece/4), max(pair[0], pair[1])+1
+		}
+	}
+	index := make([]int, to-from)
+	q.takes = make([]taken, 0, to-from)
+	copies := make([]hold, 0, to-from)
+	copied := func(h *hold) *hold {
+		copies = append(copies, *h)
+		return &copies[len(copies)-1]
+	}
+	for i := range index {
+		h := &k.holds[from+i]
 		t := taken{hold: h, end: h.c, bars: true}
 		switch {
 		case name == Mutex || name == Token && !leased:
 			if name == Mutex && !h.believed() {
 				continue
 			}
-			copied := *h
-			copied.ttl = 0
-			t = taken{hold: &copied, end: h.u, bars: true}
+			t = taken{hold: copied(h), end: h.u, bars: true}
+			t.ttl = 0
 		case name == Token && h.resumed && !q.exclusive:
 			continue
 		case h.ttl == 0:
 			t.bars = false // it has no lease that could stand
 		}
 		if name == Token && h.resumed {
-			copied := *t.hold
-			copied.hasToken = false
-			t.hold = &copied
+			if t.hold == h {
+				t.hold = copied(h)
+			}
+			t.hasToken = false
 		}
 		index[i] = len(q.takes)
 		q.takes = append(q.takes, t)
 	}
 	if violated {
-		q.first, q.last = min(index[pair[0]], index[pair[1]]), max(index[pair[0]], index[pair[1]])
+		x, y := index[pair[0]-from], index[pair[1]-from]
+		q.first, q.last = min(x, y), max(x, y)
 	}
 	return q, true
 }
 
-// piece is about how many grants porcupine sees at once: its memory grows with
-// the square.
-const piece = 2000
+// piece is about how many grants porcupine sees at once: its time and memory grow
+// with the square. What cannot be cut up to maxPiece it is not asked about.
+const (
+	piece    = 250
+	maxPiece = 2000
+)
+
+// sampleOf is how many grants porcupine is asked about of a history that exceeds
+// the budget: since it cannot agree on the whole, a part will do.
+func sampleOf(budget int) int { return (budget + 3) / 4 }
 
 // pieces cuts the grants where every order agrees on who holds: at a hold whose
 // end is known and which certainly stood when it was confirmed, if no other can
@@ -238,7 +260,7 @@ func (s spec) operations(ts []taken, begins, ends bool) []porcupine.Operation {
 // what surrounds the witness. all says whether it saw all grants.
 func (q *question) decide(m porcupine.Model, budget int, deadline time.Time) (result porcupine.CheckResult, saw int, all bool) {
 	ps, all := q.pieces(), true
-	if len(q.takes) > budget || len(ps) == 1 && len(q.takes) > 4*piece {
+	if q.partial || len(q.takes) > budget || slices.ContainsFunc(ps, func(p []taken) bool { return len(p) > maxPiece }) {
 		all = false
 		if q.first >= 0 {
 			// Of grants that a correct lock made every selection is one that
@@ -247,12 +269,11 @@ func (q *question) decide(m porcupine.Model, budget int, deadline time.Time) (re
 			if r := porcupine.CheckOperationsTimeout(m, q.operations(pair, false, false), time.Until(deadline)); r == porcupine.Illegal {
 				return r, len(pair), false
 			}
-			// What came before may have to be seen as well.
-			from := max(0, q.first-piece/2)
-			ps = [][]taken{q.takes[from:min(q.last+1, from+2*piece, len(q.takes))]}
+			from := max(0, q.first-maxPiece/4)
+			ps = [][]taken{q.takes[from:min(q.last+1, from+maxPiece)]}
 		} else {
-			for n := 0; n < len(ps); n++ {
-				if budget -= len(ps[n]); budget < 0 || len(ps[n]) > 4*piece {
+			for n := range ps {
+				if budget -= len(ps[n]); budget < 0 || len(ps[n]) > maxPiece {
 					ps = ps[:n]
 					break
 				}
@@ -285,6 +306,9 @@ func (cs *claims) second(p *Property, js []judged) {
 	}
 	deadline := time.Now().Add(cs.o.opinion())
 	budget, total, saw, whole := cs.o.budget(), 0, 0, true
+	if cs.grants > budget {
+		budget = sampleOf(budget)
+	}
 	illegal, wrong := 0, ""
 	for _, i := range cs.worstFirst(p.Name, js) {
 		k := &cs.keys[i]
@@ -293,6 +317,9 @@ func (cs *claims) second(p *Property, js []judged) {
 			continue
 		}
 		total += len(q.takes)
+		if q.partial {
+			total += len(k.holds) - len(q.takes)
+		}
 		if budget <= 0 && q.first < 0 {
 			whole = false
 			continue
@@ -311,8 +338,8 @@ func (cs *claims) second(p *Property, js []judged) {
 			wrong = fmt.Sprintf("the exact checker says of %s: %s; porcupine finds an order for its grants that a correct lock could have made", cs.lock(k), p.Why)
 		}
 	}
-	if cs.of > saw {
-		whole, total = false, cs.of
+	if cs.partial {
+		whole, total = false, max(total, cs.grants)
 	}
 	switch {
 	case wrong != "":
@@ -370,24 +397,25 @@ var ErrNothingToShow = errors.New("no violation to show")
 // the property: one of Mutex, Lease and Token. It returns ErrNothingToShow if
 // there is none.
 func Visualize(h *history.History, o Options, property string, w io.Writer) error {
-	cs := extract(h, o)
+	cs := thorough(h, o)
 	js := cs.judge()
-	for _, i := range cs.worstFirst(property, js) {
-		q, ok := cs.ask(property, &cs.keys[i], &js[i])
-		if !ok || q.first < 0 {
-			break
-		}
-		const around = 50
-		ts := q.takes[max(0, q.first-around):min(len(q.takes), q.last+around)]
-		if len(ts) > 4*around {
-			ts = []taken{q.takes[q.first], q.takes[q.last]}
-		}
-		m := q.model(cs.process)
-		_, info := porcupine.CheckOperationsVerbose(m, q.operations(ts, false, false), o.timeout())
-		if err := porcupine.Visualize(m, info, w); err != nil {
-			return fmt.Errorf("draw %s: %w", property, err)
-		}
-		return nil
+	worst := cs.worstFirst(property, js)
+	if len(worst) == 0 {
+		return fmt.Errorf("%s: %w", property, ErrNothingToShow)
 	}
-	return fmt.Errorf("%s: %w", property, ErrNothingToShow)
+	q, ok := cs.ask(property, &cs.keys[worst[0]], &js[worst[0]])
+	if !ok || q.first < 0 {
+		return fmt.Errorf("%s: %w", property, ErrNothingToShow)
+	}
+	const around = 50
+	ts := q.takes[max(0, q.first-around):min(len(q.takes), q.last+around)]
+	if len(ts) > 4*around {
+		ts = []taken{q.takes[q.first], q.takes[q.last]}
+	}
+	m := q.model(cs.process)
+	_, info := porcupine.CheckOperationsVerbose(m, q.operations(ts, false, false), o.timeout())
+	if err := porcupine.Visualize(m, info, w); err != nil {
+		return fmt.Errorf("draw %s: %w", property, err)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package checker
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
 
@@ -38,8 +39,20 @@ func stateOf(h *history.History, o Options) (Property, string) {
 		return undecided(State, why), ""
 	}
 	m, err := ParseModel(o.Model)
-	if err != nil || m.Lock() {
-		m = inferObject(h)
+	named := err == nil && !m.Lock()
+	seen := countKinds(h)
+	if !named {
+		m = seen.object(h)
+	}
+	if seen[history.KindRead] == 0 && seen[history.KindCAS] == 0 {
+		// Whatever was written, nobody saw any of it.
+		n, wanted := 0, operatesOn(m)
+		for k := range seen {
+			if wanted(history.Kind(k)) {
+				n += seen[k]
+			}
+		}
+		return (&objectCase{h: h, o: o, m: m}).property(State, n)
 	}
 	h = resolve(h)
 	c := &objectCase{h: h, o: o, m: m}
@@ -67,29 +80,40 @@ func stateOf(h *history.History, o Options) (Property, string) {
 	return c.property(State, n)
 }
 
-// inferObject guesses the object from the operations on it.
-func inferObject(h *history.History) Model {
-	var seen [16]bool
+// census counts operations by their kind.
+type census [16]int
+
+func countKinds(h *history.History) *census {
+	var n census
+	for i := range h.Ops {
+		n[h.Ops[i].Kind&15]++
+	}
+	return &n
+}
+
+// object guesses the object from the operations on it.
+func (n *census) object(h *history.History) Model {
 	list := false
 	for i := range h.Ops {
-		o := &h.Ops[i]
-		if int(o.Kind) < len(seen) {
-			seen[o.Kind] = true
+		if n[history.KindRead] == 0 || n[history.KindAppend]+n[history.KindAdd] == 0 {
+			break
 		}
-		if o.Kind == history.KindRead && o.Outcome == history.Done && o.Value >= 0 {
-			list = list || len(h.Values[o.Value]) > 0 && h.Values[o.Value][0] == '['
+		o := &h.Ops[i]
+		if o.Kind == history.KindRead && o.Outcome == history.Done && o.Value >= 0 && strings.HasPrefix(h.Values[o.Value], "[") {
+			list = true
+			break
 		}
 	}
 	switch {
-	case seen[history.KindAppend] && list:
+	case n[history.KindAppend] > 0 && list:
 		return Model{Name: modelList}
-	case seen[history.KindAppend]:
+	case n[history.KindAppend] > 0:
 		return Model{Name: modelKV}
-	case seen[history.KindAdd] && list:
+	case n[history.KindAdd] > 0 && list:
 		return Model{Name: modelSet}
-	case seen[history.KindAdd]:
+	case n[history.KindAdd] > 0:
 		return Model{Name: modelCounter}
-	case seen[history.KindCAS]:
+	case n[history.KindCAS] > 0:
 		return Model{Name: modelCAS}
 	}
 	return Model{Name: modelRegister}

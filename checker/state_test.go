@@ -27,7 +27,7 @@ func TestState(t *testing.T) {
 				B write 12-13 ok value=7`,
 		}, {
 			name: "two updates from one value", want: Violated, count: 1,
-			why: `an update of "k" is lost: process B wrote 6 (invoked at 0.012 s) and process A wrote 6 (invoked at 0.020 s), both from 5`,
+			why: `an update of "k" is lost: process B wrote 6 (invoked at 12.0 ms) and process A wrote 6 (invoked at 20.0 ms), both from 5`,
 			history: `
 				A acquire 0-1 ok
 				A read 2-3 ok value=5

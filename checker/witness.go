@@ -2,36 +2,27 @@ package checker
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lockcheck/lockcheck/history"
 )
 
-// at formats a time of a history.
-func at(t int64) string {
-	if t > -10_000_000 && t < 10_000_000 {
-		return dur(t)
-	}
-	return fmt.Sprintf("%d.%03d s", t/1e9, t%1e9/1e6)
-}
+// at formats a time of a history, as the diagrams do: in milliseconds.
+func at(t int64) string { return dur(t) }
 
-// dur formats a length of time with about three digits.
+// dur formats a length of time in milliseconds: with one decimal, and with more
+// where that would say nothing.
 func dur(d int64) string {
-	switch {
-	case d >= 10_000_000_000:
-		return fmt.Sprintf("%.1f s", float64(d)/1e9)
-	case d >= 1_000_000_000:
-		return fmt.Sprintf("%.2f s", float64(d)/1e9)
-	case d >= 10_000_000:
-		return fmt.Sprintf("%.0f ms", float64(d)/1e6)
-	case d >= 1_000_000:
-		return fmt.Sprintf("%.1f ms", float64(d)/1e6)
-	case d >= 1_000:
-		return fmt.Sprintf("%d µs", d/1e3)
-	default:
-		return fmt.Sprintf("%d ns", d)
+	digits := 1
+	if d > -1_000_000 && d < 1_000_000 {
+		for rest := d % 100_000; rest != 0 && digits < 6; digits++ {
+			rest %= int64(math.Pow10(5 - digits))
+		}
 	}
+	return strconv.FormatFloat(float64(d)/1e6, 'f', digits, 64) + " ms"
 }
 
 func (cs *claims) process(i int32) string { return cs.h.Processes[i] }

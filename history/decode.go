@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"sort"
 	"strings"
 )
 
@@ -107,6 +108,9 @@ func decode(src *source) (*History, error) {
 		}
 		if err == nil {
 			if err = p.add(&rec); err == nil {
+				if src.plain && p.order.events%placesApart == 0 {
+					p.h.places = push(p.h.places, place{src.offset(), rec.line, p.order.orderState})
+				}
 				continue
 			}
 			err = &SyntaxError{Line: rec.line, Msg: err.Error()}
@@ -120,16 +124,27 @@ func decode(src *source) (*History, error) {
 	return h, nil
 }
 
+// place is a place in an input between two events.
+type place struct {
+	offset int64
+	line   int
+	order  orderState
+}
+
+// placesApart is the number of events between places.
+const placesApart = 1 << 13
+
 // Scanner reads a history event by event, whole, in the order of its lines.
 // Events get the index and time that Decode would give them; nothing is left
 // out but what Decode finds twice.
 type Scanner struct {
-	src   *source
-	order order
-	rec   record
-	event Event
-	err   error
-	done  bool
+	src         *source
+	order       order
+	rec         record
+	index, time int64
+	found       bool // rec is an event
+	err         error
+	done        bool
 }
 
 // NewScanner returns a scanner of r. It needs no closing.
@@ -141,8 +156,34 @@ func NewScanner(r io.Reader, o ReadOptions) (*Scanner, error) {
 	return &Scanner{src: src, order: newOrder(src.format == FormatJSONL, func(Assumption, string, ...any) {})}, nil
 }
 
+// NewScannerNear returns a scanner of the history h, which was decoded from r,
+// that begins a little before the event with the given index, where that is
+// possible: in our own format, not packed, that breaks no assumption. Elsewhere
+// it begins at the beginning. r is read from its start.
+func (h *History) NewScannerNear(r io.ReadSeeker, o ReadOptions, index int64) (*Scanner, error) {
+	n := sort.Search(len(h.places), func(i int) bool { return h.places[i].order.next > index }) - 1
+	if n < 0 || len(h.Assumptions) > 0 {
+		return NewScanner(r, o)
+	}
+	p := &h.places[n]
+	if _, err := r.Seek(p.offset, io.SeekCurrent); err != nil {
+		return nil, fmt.Errorf("read history %s: %w", o.Name, err)
+	}
+	o.Format = h.Format
+	s, err := NewScanner(r, o)
+	if err != nil {
+		return nil, err
+	}
+	s.order.orderState = p.order
+	if d, ok := s.src.decoder.(*jsonlDecoder); ok {
+		d.lines.n = p.line
+	}
+	return s, nil
+}
+
 // Scan goes on to the next event. It returns false at the end and on an error.
 func (s *Scanner) Scan() bool {
+	s.found = false
 	for !s.done {
 		err := s.src.next(&s.rec)
 		if err == io.EOF {
@@ -162,16 +203,23 @@ func (s *Scanner) Scan() bool {
 			break
 		}
 		if !duplicate {
-			s.event = s.rec.event(index, time)
+			s.index, s.time, s.found = index, time, true
 			return true
 		}
 	}
-	s.event = Event{}
 	return false
 }
 
 // Event returns the event that Scan went to. It is the caller's to keep.
-func (s *Scanner) Event() Event { return s.event }
+func (s *Scanner) Event() Event {
+	if !s.found {
+		return Event{}
+	}
+	return s.rec.event(s.index, s.time)
+}
+
+// Index returns the index of that event.
+func (s *Scanner) Index() int64 { return s.index }
 
 // Line returns the line of that event, from 1.
 func (s *Scanner) Line() int { return s.rec.line }
@@ -194,6 +242,7 @@ type source struct {
 	format Format
 	size   int64
 	packed *unpacker // nil if not packed
+	plain  bool      // offsets are those of the input, in our own format
 	close  func()
 }
 
@@ -238,8 +287,10 @@ func newSource(r io.Reader, o ReadOptions, parallel bool) (*source, error) {
 		s.packed = &unpacker{z: z}
 		in = bufio.NewReaderSize(s.packed, peek)
 	}
+	marked := false
 	if mark, _ := in.Peek(3); string(mark) == "\ufeff" { // byte order mark
 		_, _ = in.Discard(3)
+		marked = true
 	}
 	if s.format == "" {
 		begin, err := in.Peek(peek)
@@ -274,6 +325,7 @@ func newSource(r io.Reader, o ReadOptions, parallel bool) (*source, error) {
 	}
 	if s.format == FormatJSONL {
 		s.decoder = &jsonlDecoder{lines: l}
+		s.plain = s.packed == nil && !marked
 	} else {
 		s.decoder = &logDecoder{lines: l}
 	}

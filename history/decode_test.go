@@ -836,3 +836,53 @@ func TestManyOpenOperations(t *testing.T) {
 		t.Errorf("took %v", d)
 	}
 }
+
+// A scanner that begins in the middle says the same as one that begins at the
+// beginning.
+func TestScannerNear(t *testing.T) {
+	data := lockHistory(10_000, 7)
+	h, err := Decode(bytes.NewReader(data), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(h.places) < 2 {
+		t.Fatalf("%d events have %d places to begin at", h.Events, len(h.places))
+	}
+	whole, err := NewScanner(bytes.NewReader(data), ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []Event
+	var lines []int
+	for whole.Scan() {
+		events = append(events, whole.Event())
+		lines = append(lines, whole.Line())
+	}
+	for _, first := range []int64{0, 1, placesApart - 1, placesApart, placesApart + 1, 2*placesApart - 1, 2 * placesApart, h.Events - 1} {
+		s, err := h.NewScannerNear(bytes.NewReader(data), ReadOptions{}, first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := int64(-1)
+		for s.Scan() {
+			if n < 0 {
+				if n = s.Index(); n > first || first-n >= placesApart {
+					t.Fatalf("the scanner for event %d begins at %d", first, n)
+				}
+			}
+			if e := s.Event(); !reflect.DeepEqual(e, events[n]) || s.Line() != lines[n] {
+				t.Fatalf("from event %d: line %d is %v, want line %d, %v", first, s.Line(), e, lines[n], events[n])
+			}
+			n++
+		}
+		if s.Err() != nil || n != h.Events {
+			t.Fatalf("from event %d: the scanner ended after %d of %d events: %v", first, n, h.Events, s.Err())
+		}
+	}
+	// A history that is not in order is read from its beginning.
+	h.Assumptions = []Assumption{{Code: TimeOrder}}
+	s, err := h.NewScannerNear(bytes.NewReader(data), ReadOptions{}, h.Events-1)
+	if err != nil || !s.Scan() || s.Index() != 0 {
+		t.Fatalf("the scanner begins at %d, %v", s.Index(), err)
+	}
+}

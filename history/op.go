@@ -105,4 +105,6 @@ type History struct {
 	// MaxAssumptions are listed, in the order of lines; Broken counts all.
 	Assumptions []Assumption
 	Broken      map[Code]int64 // nil if there are none
+
+	places []place // where a Scanner can begin
 }

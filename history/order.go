@@ -21,12 +21,15 @@ const maxTime = 1 << 60
 type order struct {
 	native bool // our own format, which promises more
 	report reporter
-
-	events int64 // placed so far
-	next   int64 // the index expected
+	orderState
 	gaps   []gap // in rising order
 	filled map[int64]bool
+}
 
+// orderState is what the order of the events to come depends on, besides gaps.
+type orderState struct {
+	events  int64 // placed so far
+	next    int64 // the index expected
 	last    int64 // time given last
 	stated  int64 // latest time stated
 	timed   int64 // events that stated a time
@@ -41,7 +44,7 @@ type reporter func(a Assumption, format string, args ...any)
 type gap struct{ from, to int64 }
 
 func newOrder(native bool, report reporter) order {
-	return order{native: native, report: report, last: -1, stated: math.MinInt64}
+	return order{native: native, report: report, orderState: orderState{last: -1, stated: math.MinInt64}}
 }
 
 // place returns the index and the time of r. An event that is there already is

@@ -4,9 +4,8 @@ package nemesis
 
 import (
 	"context"
-	"fmt"
-	"sort"
-	"strings"
+
+	"github.com/lockcheck/lockcheck/internal/registry"
 )
 
 // Target is something that a fault can act on: a client or a server. What can
@@ -61,32 +60,13 @@ const (
 	Disk  = "disk"  // they were started with a disk of their own, see package disk
 )
 
-var registry = map[string]Kind{}
+var kinds = registry.New[Kind]("fault")
 
-// Register adds a kind of fault. It is called from init functions, and panics
-// if the name is taken, since that is a mistake in the program.
-func Register(k Kind) {
-	if _, taken := registry[k.Name]; taken {
-		panic("fault " + k.Name + " is registered twice")
-	}
-	registry[k.Name] = k
-}
+// Register adds a kind of fault. It is called from init functions.
+func Register(k Kind) { kinds.Register(k.Name, k) }
 
 // Names returns the names of all kinds of faults, sorted.
-func Names() []string {
-	names := make([]string, 0, len(registry))
-	for n := range registry {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func Names() []string { return kinds.Names() }
 
 // Find returns the kind of fault registered under name.
-func Find(name string) (Kind, error) {
-	k, ok := registry[name]
-	if !ok {
-		return Kind{}, fmt.Errorf("unknown fault %q: there are %s", name, strings.Join(Names(), ", "))
-	}
-	return k, nil
-}
+func Find(name string) (Kind, error) { return kinds.Find(name) }

@@ -128,3 +128,22 @@ func awaitState(ctx context.Context, p process, ok func(state) bool) (state, err
 		}
 	}
 }
+
+// awaitEnd waits until p has ended. One that nobody has waited for yet has.
+func awaitEnd(ctx context.Context, p process) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	for {
+		s, err := processState(p.pid)
+		if err != nil || s.start != p.start || s.code == 'Z' {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("process %d is still there, in state %c: %w", p.pid, s.code, ctx.Err())
+		}
+	}
+}

@@ -11,6 +11,8 @@ type Options struct {
 	Width int  // columns of the screen; 0 means 80, less than 60 counts as 60
 	ASCII bool // draw with ASCII only
 	Color bool // use ANSI colours: only for a terminal, and never with NO_COLOR
+	// Embedded makes an SVG picture part of a page: it has no style of its own.
+	Embedded bool
 	// Service and Resource name what the lock and the resource are, e.g.
 	// "redis" and "unfenced"; may be empty.
 	Service, Resource string

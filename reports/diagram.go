@@ -28,6 +28,13 @@ import (
 // and the client's thaw before that, likewise, where the history records the
 // healing only after what the client did then.
 func Diagram(w io.Writer, events []history.Event, rep *checker.Report, o Options) error {
+	out := bufio.NewWriter(w)
+	tell(events, rep, o).draw(out)
+	return out.Flush()
+}
+
+// tell turns events into the rows of a picture, whatever draws it.
+func tell(events []history.Event, rep *checker.Report, o Options) *diagram {
 	if rep == nil {
 		rep = &checker.Report{}
 	}
@@ -37,9 +44,7 @@ func Diagram(w io.Writer, events []history.Event, rep *checker.Report, o Options
 	}
 	d.leasesUntil(d.last)
 	d.rows = slices.DeleteFunc(d.rows, func(r row) bool { return r.lease > 0 && !d.outlived[r.lease] })
-	out := bufio.NewWriter(w)
-	d.draw(out)
-	return out.Flush()
+	return d
 }
 
 // Limits of what is drawn.

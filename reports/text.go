@@ -63,23 +63,7 @@ func (t *textReport) sentence(text string) string {
 
 func (t *textReport) verdict() {
 	words, st := strings.ToUpper(string(t.r.Status)), statusStyles[t.r.Status]
-	text := ""
-	switch t.r.Status {
-	case Pass:
-		text = fmt.Sprintf("no property is violated in %s and %s.",
-			plural(t.r.Operations, "operation"), plural(t.r.Grants, "grant"))
-	case Violation:
-		text = "no property is said to be violated."
-		if p := t.primary(); p != nil {
-			text = p.Name + " is violated: " + p.Why
-		}
-	default:
-		text = "no reason was given."
-		if len(t.r.Reasons) > 0 {
-			text = t.r.Reasons[0]
-		}
-	}
-	lines := wrap(words+": "+t.sentence(text), t.o.width())
+	lines := wrap(words+": "+t.sentence(t.r.Headline()), t.o.width())
 	if rest, ok := strings.CutPrefix(lines[0], words+":"); ok {
 		lines[0] = t.o.paint(st, words+":") + rest
 	}
@@ -91,24 +75,6 @@ func (t *textReport) verdict() {
 			t.paragraph("  also", reason)
 		}
 	}
-}
-
-// primary is the violated property that is told first: the one that the
-// scenario is about, or else the first.
-func (t *textReport) primary() *checker.Property {
-	var first *checker.Property
-	for _, p := range t.r.properties() {
-		if p.Verdict != checker.Violated {
-			continue
-		}
-		if p.Name == t.r.Violates {
-			return p
-		}
-		if first == nil {
-			first = p
-		}
-	}
-	return first
 }
 
 func (t *textReport) run() {
@@ -151,7 +117,7 @@ func (t *textReport) run() {
 
 // explanation says who held, when, and why that is a violation.
 func (t *textReport) explanation() {
-	p := t.primary()
+	p := t.r.Primary()
 	if p == nil {
 		return
 	}

@@ -31,7 +31,7 @@ func stepFields(s *Step) []field {
 		{"queue", "send the request without waiting for the answer: the client is under a fault; a later await collects it", false, boolean(&s.Queue)},
 		{"may_fail", "a failure of this step does not make the run inconclusive", false, boolean(&s.MayFail)},
 		{"fault", "kind of fault to inject; the step ends when it is proved to be in effect", false, text(&s.Fault)},
-		{"on", "targets of the fault: clients or servers", false, names(&s.On, nil)},
+		{"on", "targets of the fault: clients, servers, resource, or roles: random, all, clients, servers, leader, primary, followers, majority, minority", false, names(&s.On, nil)},
 		{"with", "parameters of the fault", false, table(&s.With, nil, nil)},
 		{"heal", "kind of fault to end; faults still in effect after the last step are ended then", false, text(&s.Heal)},
 		{"await", "client whose queued operation to wait for", false, text(&s.Await)},

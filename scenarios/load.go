@@ -196,7 +196,10 @@ func readFile(name string) (source, error) {
 	return source{file: name, text: text}, nil
 }
 
-// embedded returns the names of the files that come with lockcheck, sorted.
+// Names returns the names of the scenarios and suites that come with lockcheck,
+// sorted.
+func Names() []string { return embedded() }
+
 func embedded() []string {
 	var all []string
 	entries, _ := fs.ReadDir(files, ".") // an embedded directory can be read

@@ -226,7 +226,7 @@ func TestLoad(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"gc-puase":                  `scenario or suite "gc-puase" not found: did you mean "gc-pause"?`,
-		"x":                         `scenario or suite "x" not found: there are claims, gc-pause, no-fault`,
+		"x":                         `scenario or suite "x" not found: there are ` + strings.Join(scenarios.Names(), ", "),
 		filepath.Join(dir, "x.yml"): "scenario file " + filepath.Join(dir, "x.yml") + " not found",
 		"claims":                    "claims.yaml: is a suite, a list of scenarios: name a scenario",
 		huge:                        huge + ": file is larger than 1048576 bytes: is it a scenario?",
@@ -235,7 +235,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("Load(%q): %v\nwant %s", name, err, want)
 		}
 	}
-	all, err := scenarios.LoadAll(good, "no-fault", mine, "claims")
+	all, err := scenarios.LoadAll(good, "no-fault", mine, good)
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
@@ -374,14 +374,16 @@ func TestTheManualsExamplesAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(manual), "```yaml\n")[1:]
-	if len(blocks) != 2 {
-		t.Fatalf("%d examples, want a scenario and a suite", len(blocks))
+	if len(blocks) != 3 {
+		t.Fatalf("%d examples, want a script, a workload and a suite", len(blocks))
 	}
 	example := func(i int) []byte { return []byte(strings.Split(blocks[i], "```")[0]) }
-	if _, err := scenarios.Parse("manual", example(0)); err != nil {
-		t.Error(err)
+	for i := range 2 {
+		if _, err := scenarios.Parse("manual", example(i)); err != nil {
+			t.Error(err)
+		}
 	}
-	if _, err := scenarios.ParseSuite("manual", example(1)); err != nil {
+	if _, err := scenarios.ParseSuite("manual", example(2)); err != nil {
 		t.Error(err)
 	}
 }

@@ -54,9 +54,9 @@ type Injection struct {
 	By    string
 	After Duration
 
-	// It ends after For; or, with Until "grant", as soon as a client that is no
-	// target is granted a lock, and after For at the latest. Without
-	// either it ends with the workload.
+	// It ends after For; or, with Until, as soon as a client that is no target is
+	// granted a lock ("grant") or has written ("write"), and after For at
+	// the latest. Without either it ends with the workload.
 	For   Duration
 	Until string
 
@@ -74,7 +74,7 @@ func Moments() []string {
 // Roles returns the names by which Injection.On may mean targets that are only
 // known at the moment of injection.
 func Roles() []string {
-	return []string{"holder", "waiter", "random", "all", "clients", "servers", "leader", "primary", "majority", "minority"}
+	return []string{"holder", "waiter", "random", "all", "clients", "servers", "leader", "primary", "followers", "majority", "minority"}
 }
 
 // Limits of a workload.
@@ -106,7 +106,7 @@ func workloadFields(w *Workload) []field {
 func injectionFields(i *Injection) []field {
 	return []field{
 		{"fault", "kind of fault", true, text(&i.Fault)},
-		{"on", "targets: clients, servers, resource, or roles: holder, waiter, random, all, clients, servers, leader, primary, majority, minority", true, names(&i.On, nil)},
+		{"on", "targets: clients, servers, resource, or roles: holder, waiter, random, all, clients, servers, leader, primary, followers, majority, minority", true, names(&i.On, nil)},
 		{"with", "parameters of the fault; times may be multiples of the TTL", false, table(&i.With, nil, nil)},
 		{"at", "begins at this time since the start of the workload", false, duration(&i.At)},
 		{"when", "begins on this event", false, word(&i.When, Moments())},
@@ -114,7 +114,7 @@ func injectionFields(i *Injection) []field {
 		{"by", "only events of this client count", false, text(&i.By)},
 		{"after", "so long after the event", false, duration(&i.After)},
 		{"for", "ends after this time; with the workload if left out", false, duration(&i.For)},
-		{"until", "ends when a client that is no target is granted a lock, \"for\" being the limit", false, word(&i.Until, []string{"grant"})},
+		{"until", "ends when a client that is no target is granted a lock (grant) or has written (write), \"for\" being the limit", false, word(&i.Until, []string{"grant", "write"})},
 	}
 }
 

@@ -2,8 +2,11 @@
 package all
 
 import (
+	_ "github.com/lockcheck/lockcheck/backends/alternative"
 	_ "github.com/lockcheck/lockcheck/backends/etcd"
 	_ "github.com/lockcheck/lockcheck/backends/memory"
+	_ "github.com/lockcheck/lockcheck/backends/partitioned"
 	_ "github.com/lockcheck/lockcheck/backends/postgres"
 	_ "github.com/lockcheck/lockcheck/backends/redis"
+	_ "github.com/lockcheck/lockcheck/backends/redlock"
 )

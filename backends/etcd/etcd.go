@@ -1,5 +1,6 @@
-// Package etcd is the lock of etcd's own client library: concurrency.Session
-// and concurrency.Mutex on a cluster.
+// Package etcd is locks on an etcd cluster: the mutex and the election of etcd's
+// own client library, and the transaction that one writes without it. All of
+// them are a key that is attached to a lease, which a session keeps alive.
 //
 // Every acquire has a session of its own, that is, a lease and a key that no
 // other acquire uses. So a session that was lost is never used again, and a late
@@ -33,15 +34,21 @@ const (
 const defaultNodes = 3
 
 func init() {
+	register("etcd", "an etcd cluster: session and mutex of its client library", lockMutex)
+}
+
+func register(name, summary string, l locker) {
 	backends.Register(backends.Backend{
-		Name:    "etcd",
-		Summary: "an etcd cluster: session and mutex of its client library",
+		Name:    name,
+		Summary: summary,
 		Servers: servers,
 		Nodes:   []int{defaultNodes, 1, 5},
-		Open:    open,
-		MinTTL:  func(backends.Options) time.Duration { return minTTL },
-		Leased:  true,
-		Tokens:  true,
+		Open: func(ctx context.Context, c backends.Config) (backends.Client, error) {
+			return open(ctx, c, l)
+		},
+		MinTTL: func(backends.Options) time.Duration { return minTTL },
+		Leased: true,
+		Tokens: true,
 	})
 }
 
@@ -64,9 +71,28 @@ func servers(o backends.Options) []backends.Server {
 	return all
 }
 
+// locker takes the lock named name with the session's lease: it waits for it as
+// long as ctx lasts, or if it is not to wait tries once. The error is errBusy
+// if the lock is another's. Its owner is whoever has made the key.
+type locker func(ctx context.Context, s *concurrency.Session, name string, wait bool) (owner, error)
+
+var errBusy = concurrency.ErrLocked
+
+// owner is the key of a grant, and the revision at which it was made.
+type owner struct {
+	key      string
+	revision int64
+}
+
+// is compares: the key is still there, and the same.
+func (o owner) is() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(o.key), "=", o.revision)
+}
+
 // client is not safe for concurrent use, as backends.Client has it.
 type client struct {
 	cli  *clientv3.Client
+	lock locker
 	ttl  int64           // seconds
 	held map[string]hold // by key
 }
@@ -74,10 +100,10 @@ type client struct {
 // hold is a grant as the client remembers it.
 type hold struct {
 	session *concurrency.Session
-	mutex   *concurrency.Mutex
+	owner   owner
 }
 
-func open(ctx context.Context, c backends.Config) (backends.Client, error) {
+func open(ctx context.Context, c backends.Config, l locker) (backends.Client, error) {
 	urls := c.URLs("etcd")
 	if len(urls) == 0 {
 		return nil, errors.New("the etcd lock needs an etcd server, got none")
@@ -99,6 +125,7 @@ func open(ctx context.Context, c backends.Config) (backends.Client, error) {
 	}
 	return &client{
 		cli:  cli,
+		lock: l,
 		ttl:  int64((c.TTL + time.Second - 1) / time.Second),
 		held: map[string]hold{},
 	}, nil
@@ -115,12 +142,7 @@ func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 		return backends.Grant{}, backends.Failed(err)
 	}
 	promised := time.Duration(lease.TTL) * time.Second
-	mutex := concurrency.NewMutex(session, key)
-	if wait > 0 {
-		err = lock(ctx, session, mutex, wait)
-	} else {
-		err = mutex.TryLock(ctx)
-	}
+	o, err := c.take(ctx, session, key, wait)
 	if err != nil {
 		return backends.Grant{}, c.abandon(ctx, session, err)
 	}
@@ -137,25 +159,27 @@ func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 	if h, ok := c.held[key]; ok {
 		h.session.Orphan() // it was lost, or there would be no second grant
 	}
-	c.held[key] = hold{session, mutex}
-	token, err := createRevision(mutex)
-	return backends.Grant{Token: &token, TTL: promised}, err
+	c.held[key] = hold{session, o}
+	return backends.Grant{Token: &o.revision, TTL: promised}, nil
 }
 
-// lock waits for the mutex, for no longer than wait and its session last.
-func lock(ctx context.Context, session *concurrency.Session, mutex *concurrency.Mutex, wait time.Duration) error {
+// take takes the lock, and waits for no longer than wait and its session last.
+func (c *client) take(ctx context.Context, session *concurrency.Session, key string, wait time.Duration) (owner, error) {
+	if wait <= 0 {
+		return c.lock(ctx, session, key, false)
+	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	stop := context.AfterFunc(session.Ctx(), cancel)
 	defer stop()
-	err := mutex.Lock(waiting)
+	o, err := c.lock(waiting, session, key, true)
 	if err == nil || ctx.Err() != nil {
-		return err
+		return o, err
 	}
 	if errors.Is(waiting.Err(), context.DeadlineExceeded) {
-		return backends.ErrBusy
+		return owner{}, errBusy
 	}
-	return err
+	return owner{}, err
 }
 
 // abandon ends the session of an acquire that failed with err, and says how
@@ -170,21 +194,10 @@ func (c *client) abandon(ctx context.Context, session *concurrency.Session, err 
 	if revoked != nil && !errors.Is(revoked, rpctypes.ErrLeaseNotFound) {
 		return fmt.Errorf("%v; and its lease could not be revoked: %w", err, revoked)
 	}
-	if errors.Is(err, concurrency.ErrLocked) {
+	if errors.Is(err, errBusy) {
 		return backends.ErrBusy
 	}
 	return backends.Failed(err)
-}
-
-// createRevision returns the revision at which the mutex's key was made.
-// The library tells it only in the comparison that is for guarding writes.
-func createRevision(m *concurrency.Mutex) (int64, error) {
-	owner := m.IsOwner()
-	revision := owner.GetCompare().GetCreateRevision()
-	if revision <= 0 {
-		return 0, fmt.Errorf("etcd's client library states no create revision for key %s", m.Key())
-	}
-	return revision, nil
 }
 
 // Renew extends the lease now; the session does so by itself every third of it.
@@ -200,8 +213,7 @@ func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 	if err != nil {
 		return backends.Grant{}, err
 	}
-	token, err := createRevision(h.mutex)
-	return backends.Grant{Token: &token, TTL: time.Duration(r.TTL) * time.Second}, err
+	return backends.Grant{Token: &h.owner.revision, TTL: time.Duration(r.TTL) * time.Second}, nil
 }
 
 func (c *client) Release(ctx context.Context, key string) error {
@@ -210,8 +222,9 @@ func (c *client) Release(ctx context.Context, key string) error {
 		return backends.ErrNotHeld
 	}
 	// Only the key of this very grant is deleted, and it is known whether it
-	// was still there. The library's Unlock deletes by name and cannot tell.
-	r, err := c.cli.Txn(ctx).If(h.mutex.IsOwner()).Then(clientv3.OpDelete(h.mutex.Key())).Commit()
+	// was still there. The library's Unlock deletes by name, and
+	// neither that nor Resign can tell.
+	r, err := c.cli.Txn(ctx).If(h.owner.is()).Then(clientv3.OpDelete(h.owner.key)).Commit()
 	if err != nil {
 		return err // the session is kept: releasing again is safe
 	}

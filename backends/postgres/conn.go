@@ -1,7 +1,8 @@
-// Package postgres is the two kinds of advisory lock of PostgreSQL: of a
-// session, and of a transaction.
+// Package postgres is locks in PostgreSQL: the two kinds of advisory lock, of a
+// session and of a transaction, and a row with a lease. They are there on a
+// single server, on one with a standby, and the advisory ones behind PgBouncer.
 //
-// Each client has a connection of its own, never one from a pool: the lock
+// Advisory locks: each client has a connection of its own, never one from a pool: the lock
 // belongs to it. A grant promises no lease, since the lock ends with the session
 // and not at a time. A TTL makes the server end a session that was idle for so
 // long, as that of a frozen client is; a client learns that its session has
@@ -20,14 +21,11 @@ import (
 	"github.com/lockcheck/lockcheck/backends"
 )
 
-func servers(backends.Options) []backends.Server {
-	return []backends.Server{{Name: "postgres", Software: "postgres"}}
-}
-
 // conn is a session of the server, and the lock that it has. It is not safe for
 // concurrent use.
 type conn struct {
 	config *pgconn.Config
+	args   derive
 	ttl    time.Duration // idle time after which the server ends it; 0 is never
 
 	pg    *pgconn.PgConn // nil before the first use and after the session's end
@@ -42,17 +40,12 @@ type watch struct {
 	err  chan error // gets one error, nil if it was stopped
 }
 
-func newConn(ctx context.Context, c backends.Config) (*conn, error) {
-	urls := c.URLs("postgres")
-	if len(urls) != 1 {
-		return nil, fmt.Errorf("the postgres lock needs one postgres server, got %d", len(urls))
-	}
-	config, err := pgconn.ParseConfig(urls[0])
+func newConn(ctx context.Context, c backends.Config, args derive) (*conn, error) {
+	config, err := configure(c)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
+		return nil, err
 	}
-	config.RuntimeParams["application_name"] = "lockcheck " + c.Process
-	n := &conn{config: config, ttl: c.TTL}
+	n := &conn{config: config, args: args, ttl: c.TTL}
 	return n, n.connect(ctx)
 }
 

@@ -9,15 +9,17 @@ import (
 )
 
 func init() {
-	backends.Register(backends.Backend{
-		Name:    "postgres-session",
-		Summary: "PostgreSQL advisory lock of a session",
-		Servers: servers,
-		Open: func(ctx context.Context, c backends.Config) (backends.Client, error) {
-			n, err := newConn(ctx, c)
+	open := func(args derive) opener {
+		return func(ctx context.Context, c backends.Config) (backends.Client, error) {
+			n, err := newConn(ctx, c, args)
 			return &session{n}, err
-		},
-	})
+		}
+	}
+	const summary = "PostgreSQL advisory lock of a session"
+	register("session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
+	registerAt("postgres-session-bigint", "", single, backends.Backend{Summary: summary + ", of a single bigint", Open: open(bigint)})
+	registerAt("postgres-session-hashtext", "", single, backends.Backend{Summary: summary + ", of hashtext(name): names collide", Open: open(hashtext)})
+	registerPooled("session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
 }
 
 // session is a client of session-level advisory locks.
@@ -27,12 +29,11 @@ func (s *session) Acquire(ctx context.Context, key string, wait time.Duration) (
 	if err := s.ready(ctx, key); err != nil {
 		return backends.Grant{}, err
 	}
-	a, b := keys(key)
 	// The statements are one message and one implicit transaction: if the
 	// lock is not granted in time, the settings are rolled back.
-	sql := fmt.Sprintf("SET idle_session_timeout = %s; SELECT pg_try_advisory_lock(%d, %d)", s.idle(), a, b)
+	sql := fmt.Sprintf("SET idle_session_timeout = %s; SELECT pg_try_advisory_lock(%s)", s.idle(), s.args(key))
 	if wait > 0 {
-		sql = fmt.Sprintf("SET idle_session_timeout = %s; SET lock_timeout = %s; SELECT pg_advisory_lock(%d, %d)", s.idle(), millis(wait), a, b)
+		sql = fmt.Sprintf("SET idle_session_timeout = %s; SET lock_timeout = %s; SELECT pg_advisory_lock(%s)", s.idle(), millis(wait), s.args(key))
 	}
 	got, _, err := s.exec(ctx, sql)
 	if err != nil {
@@ -68,8 +69,7 @@ func (s *session) Release(ctx context.Context, key string) error {
 		return err
 	}
 	s.forget()
-	a, b := keys(key)
-	had, _, err := s.exec(ctx, fmt.Sprintf("SET idle_session_timeout = 0; SELECT pg_advisory_unlock(%d, %d)", a, b))
+	had, _, err := s.exec(ctx, fmt.Sprintf("SET idle_session_timeout = 0; SELECT pg_advisory_unlock(%s)", s.args(key)))
 	if err != nil {
 		s.drop() // releases it too, once the server notices
 		return err

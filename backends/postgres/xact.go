@@ -14,16 +14,16 @@ import (
 )
 
 func init() {
-	backends.Register(backends.Backend{
-		Name:    "postgres-xact",
+	b := backends.Backend{
 		Summary: "PostgreSQL advisory lock of a transaction, which the protected write is part of",
-		Servers: servers,
 		Open: func(ctx context.Context, c backends.Config) (backends.Client, error) {
-			n, err := newConn(ctx, c)
+			n, err := newConn(ctx, c, twoIntegers)
 			return &xact{n}, err
 		},
 		Resource: "postgres",
-	})
+	}
+	register("xact", b)
+	registerPooled("xact", b)
 }
 
 // xact is a client of transaction-level advisory locks: acquire begins a
@@ -34,12 +34,11 @@ func (x *xact) Acquire(ctx context.Context, key string, wait time.Duration) (bac
 	if err := x.ready(ctx, key); err != nil {
 		return backends.Grant{}, err
 	}
-	a, b := keys(key)
 	begin := fmt.Sprintf("BEGIN; SET LOCAL idle_in_transaction_session_timeout = %s; ", x.idle())
 	if wait > 0 {
-		begin += fmt.Sprintf("SET LOCAL lock_timeout = %s; SELECT pg_advisory_xact_lock(%d, %d); SET LOCAL lock_timeout = 0", millis(wait), a, b)
+		begin += fmt.Sprintf("SET LOCAL lock_timeout = %s; SELECT pg_advisory_xact_lock(%s); SET LOCAL lock_timeout = 0", millis(wait), x.args(key))
 	} else {
-		begin += fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%d, %d)", a, b)
+		begin += fmt.Sprintf("SELECT pg_try_advisory_xact_lock(%s)", x.args(key))
 	}
 	got, _, err := x.exec(ctx, begin)
 	if err != nil {

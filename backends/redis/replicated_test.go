@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/backends"
 	"github.com/lockcheck/lockcheck/internal/deploy"
+	links "github.com/lockcheck/lockcheck/nemesis/network/proxy"
 )
 
 // cluster is a backend with its servers, by name.
@@ -21,6 +23,12 @@ type cluster struct {
 
 func startCluster(t *testing.T, name string) *cluster {
 	t.Helper()
+	return startLinked(t, name, nil)
+}
+
+// startLinked starts a cluster whose servers reach each other through a mesh.
+func startLinked(t *testing.T, name string, mesh *links.Mesh) *cluster {
+	t.Helper()
 	b, err := backends.Find(name)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +36,11 @@ func startCluster(t *testing.T, name string) *cluster {
 	if _, err := deploy.Find(t.Context(), "redis", ""); err != nil {
 		t.Skipf("needs redis: %v", err)
 	}
-	l, err := deploy.NewLocal(deploy.Options{Dir: t.TempDir()})
+	o := deploy.Options{Dir: t.TempDir()}
+	if mesh != nil {
+		o.Peer = func(server, addr string, peers []string) (string, error) { return mesh.Listen(peers[0], server, addr) }
+	}
+	l, err := deploy.NewLocal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,4 +170,84 @@ func TestUnconfirmedAcquireIsUndone(t *testing.T) {
 		t.Fatal(err)
 	}
 	acquired(t, b, "other")
+}
+
+// A grant that was not replicated is lost in a failover, and the lock granted
+// once more. With WAIT it is not granted in the first place.
+func TestFailoverOfAGrantThatWasNotReplicated(t *testing.T) {
+	for name, granted := range map[string]bool{"redis-replicated": true, "redis-wait": false} {
+		for i := range 10 {
+			t.Run(fmt.Sprintf("%s/%d", name, i+1), func(t *testing.T) {
+				mesh, err := links.NewMesh()
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { mesh.Close() })
+				c := startLinked(t, name, mesh)
+				a, b := c.client(t, "A", time.Minute), c.client(t, "B", 400*time.Millisecond)
+				if !granted { // it waits for a quarter of the lease
+					a = c.client(t, "A", 400*time.Millisecond)
+				}
+				// Its process being stopped does not keep the bytes from the
+				// replica.
+				if _, err := mesh.Cut(links.Cut{Link: links.Link{Source: "redis-2", Target: "redis-1"}, Up: true, Down: true, Mode: links.Hold}); err != nil {
+					t.Fatal(err)
+				}
+				_, err = a.Acquire(t.Context(), "k", 0)
+				if got := err == nil; got != granted {
+					t.Fatalf("A is granted the lock: %v (%v), want %v", got, err, granted)
+				}
+				c.kill(t, "redis-1")
+				if err := c.nodes["redis-2"].Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if !granted { // the new primary needs a replica for that, too
+					if err := c.nodes["redis-1"].Follow(t.Context(), "redis-2"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				acquired(t, b, "k")
+				if holds, _ := a.(backends.Checker).Check(t.Context(), "k"); holds != granted {
+					t.Errorf("A believes that it holds: %v, want %v", holds, granted)
+				}
+			})
+		}
+	}
+}
+
+// A client sees at once that a server is back, however often it asked before.
+func TestServerThatComesBack(t *testing.T) {
+	c := startCluster(t, "redis")
+	a := c.client(t, "A", time.Minute)
+	c.kill(t, "redis")
+	for range 20 {
+		if _, err := a.Acquire(t.Context(), "k", 0); !backends.IsFailed(err) {
+			t.Fatalf("acquire without a server: error %v, want a certain failure", err)
+		}
+	}
+	if err := c.nodes["redis"].Restart(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Acquire(t.Context(), "k", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// With an append-only file a killed server still has the lock, without one it
+// grants it again.
+func TestRestartedServer(t *testing.T) {
+	for name, keeps := range map[string]bool{"redis": false, "redis-aof-everysec": true, "redis-aof-always": true} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t, name)
+			a, b := c.client(t, "A", time.Minute), c.client(t, "B", time.Minute)
+			acquired(t, a, "k")
+			if err := c.nodes["redis"].Restart(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			_, err := b.Acquire(t.Context(), "k", 0)
+			if got := errors.Is(err, backends.ErrBusy); got != keeps || !keeps && err != nil {
+				t.Errorf("B after the restart: error %v, want that A still holds it: %v", err, keeps)
+			}
+		})
+	}
 }

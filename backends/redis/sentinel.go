@@ -59,7 +59,7 @@ func openSentinel(ctx context.Context, c backends.Config) (backends.Client, erro
 		SentinelAddrs:         watchers,
 		MaxRetries:            -1,
 		ContextTimeoutEnabled: true,
-		PoolSize:              1,
+		PoolSize:              PoolSize,
 		DialerRetries:         1,
 		DisableIdentity:       true,
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {

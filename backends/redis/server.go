@@ -16,6 +16,11 @@ import (
 // the operation had no effect; after any other that is unknown.
 type Server struct{ rdb *redis.Client }
 
+// PoolSize is for options of the client library. A client needs one connection at
+// a time; but after as many failed dials the library dials no more than once a
+// second, and a server that is back would not be seen until then.
+const PoolSize = 10000
+
 // Dial returns the server at a URL, to which it connects when it is first used.
 func Dial(url string) (*Server, error) {
 	o, err := redis.ParseURL(url)
@@ -27,7 +32,7 @@ func Dial(url string) (*Server, error) {
 	o.MaxRetries = -1
 	// Without it a deadline does not end a command that is under way.
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = 1
+	o.PoolSize = PoolSize
 	o.DialerRetries = 1
 	o.DisableIdentity = true
 	return &Server{redis.NewClient(o)}, nil

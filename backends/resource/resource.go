@@ -11,12 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sort"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/internal/registry"
 )
 
 // Options say where a resource records and keeps its objects.
@@ -72,28 +71,15 @@ func (e errStale) Error() string {
 // noToken remarks that a resource that heeds tokens got none.
 const noToken = "accepted without a token: cannot judge"
 
-var registry = map[string]Kind{}
+var kinds = registry.New[Kind]("resource")
 
-func register(k Kind) { registry[k.Name] = k }
+func register(k Kind) { kinds.Register(k.Name, k) }
 
 // Names returns the names of all kinds, sorted.
-func Names() []string {
-	names := make([]string, 0, len(registry))
-	for n := range registry {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	return names
-}
+func Names() []string { return kinds.Names() }
 
 // Find returns the kind registered under name.
-func Find(name string) (Kind, error) {
-	k, ok := registry[name]
-	if !ok {
-		return Kind{}, fmt.Errorf("unknown resource %q: there are %s", name, strings.Join(Names(), ", "))
-	}
-	return k, nil
-}
+func Find(name string) (Kind, error) { return kinds.Find(name) }
 
 // Resource is an open resource: a server on the loopback interface. It is safe
 // for concurrent use.

@@ -51,8 +51,9 @@ promise of the lock from what was recorded.`,
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.reproduceCommand(), a.runCommand(), a.verifyCommand(),
-		a.checkCommand(), a.shrinkCommand(), a.explainCommand(), a.listCommand(),
-		a.schemaCommand(), a.doctorCommand(), a.versionCommand(),
+		a.replayCommand(), a.huntCommand(), a.faultsCommand(),
+		a.checkCommand(), a.shrinkCommand(), a.explainCommand(), a.plotCommand(), a.serveCommand(), a.listCommand(),
+		a.protocolCheckCommand(), a.schemaCommand(), a.doctorCommand(), a.versionCommand(),
 	)
 	return root
 }

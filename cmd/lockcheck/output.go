@@ -22,7 +22,8 @@ type output struct {
 	plan   *plan
 	assert assertion // nil for a gate, which asserts nothing but the runs' own status
 	runs   []*reports.Run
-	failed []failure // those that did not show what was asserted
+	cases  []reports.Case // the runs as continuous integration sees them
+	failed []failure      // those that did not show what was asserted
 	err    error     // of writing
 }
 
@@ -42,7 +43,14 @@ func (o *output) total() int { return len(o.plan.units) * o.plan.flags.repeat }
 // make makes the runs of the plan and prints them. The error is that of a
 // program that cannot go on; what the runs came to is the caller's to judge.
 func (o *output) make(ctx context.Context) error {
-	if err := o.plan.run(ctx, o.done); err != nil {
+	ci, err := o.openCI("lockcheck "+o.plan.verb, o.plan.flags)
+	if err != nil {
+		return err
+	}
+	err = o.plan.run(ctx, o.done)
+	// Also when it was cut short: whoever reads it must see what was made.
+	err = errors.Join(err, ci.write(append(o.cases, leftOut(o.plan.missing)...)))
+	if err != nil {
 		return err
 	}
 	if len(o.runs) == 0 {
@@ -60,13 +68,13 @@ func (o *output) make(ctx context.Context) error {
 // done takes a run that has ended.
 func (o *output) done(u unit, r *reports.Run) {
 	o.runs = append(o.runs, r)
-	word := string(r.Status)
+	word, ok := string(r.Status), true
 	if o.assert != nil {
-		var ok bool
 		if ok, word = o.assert(u.scenario, r); !ok {
 			o.failed = append(o.failed, failure{r, word})
 		}
 	}
+	o.cases = append(o.cases, caseOf(r, o.assert != nil, ok, word))
 	switch {
 	case o.err != nil:
 	case o.plan.flags.json:

@@ -36,6 +36,7 @@ type runFlags struct {
 	gate      []string
 	client    string
 	bin       map[string]string
+	ci        ciFlags
 }
 
 func (f *runFlags) add(c *cobra.Command) {
@@ -51,6 +52,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	fs.StringSliceVar(&f.gate, "gate", nil, "properties whose violation counts (default: all)")
 	fs.StringVar(&f.client, "client", "", `client program instead of the backend's own: 'CMD ARGS', or a JSON array of arguments`)
 	fs.StringToStringVar(&f.bin, "bin", nil, "server binary to use, as software=path; etcd=embedded for the built-in one")
+	f.ci.add(c)
 	for flag, names := range map[string][]string{
 		"backend": append(backends.Names(), "all"), "resource": resource.Names(), "gate": properties,
 	} {
@@ -80,6 +82,7 @@ type plan struct {
 	command []string // of an external client
 	units   []unit
 	missing []missing
+	faults  []harness.Weighted // of random schedules; nil for the scenarios' own
 }
 
 // unit is one combination, to be run flags.repeat times.
@@ -276,7 +279,11 @@ func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
 			if err != nil {
 				return environment(err)
 			}
-			r, err := harness.Run(ctx, u.scenario, harness.Options{
+			sc, err := p.scenario(u, n)
+			if err != nil {
+				return environment(err)
+			}
+			r, err := harness.Run(ctx, sc, harness.Options{
 				Backend:  u.backend,
 				Resource: u.resource,
 				Nodes:    p.flags.nodes,
@@ -299,6 +306,22 @@ func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
 	return nil
 }
 
+// scenario is what the nth run of a unit runs: the unit's scenario, or its
+// workload under a random schedule.
+func (p *plan) scenario(u unit, n int) (*scenarios.Scenario, error) {
+	if len(p.faults) == 0 {
+		return u.scenario, nil
+	}
+	o := backends.Options{Nodes: p.flags.nodes, TTL: p.flags.ttl}
+	if o.TTL == 0 {
+		o.TTL = u.scenario.TTL.Of(0)
+	}
+	if u.backend.MinTTL != nil {
+		o.TTL = max(o.TTL, u.backend.MinTTL(o))
+	}
+	return harness.Compose(u.scenario, p.flags.seed+int64(n), p.faults, o.TTL, topologyOf(u.backend, o))
+}
+
 // replay is the command line that makes a run again.
 func (p *plan) replay(u unit, n int) string {
 	args := []string{"lockcheck", p.verb, reference(u.scenario), "--backend", u.backend.Name}
@@ -310,6 +333,13 @@ func (p *plan) replay(u unit, n int) string {
 	}
 	if p.flags.ttl > 0 {
 		args = append(args, "--ttl", p.flags.ttl.String())
+	}
+	if len(p.faults) > 0 {
+		var kinds []string
+		for _, w := range p.faults {
+			kinds = append(kinds, w.String())
+		}
+		args = append(args, "--faults", strings.Join(kinds, ","))
 	}
 	args = append(args, "--seed", strconv.FormatInt(p.flags.seed+int64(n), 10))
 	if p.flags.client != "" {

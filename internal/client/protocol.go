@@ -82,4 +82,13 @@ const (
 	CanWait     = "wait"     // acquire waits for wait_ms; without it the harness tries again
 	CanDeadline = "deadline" // stops to believe after valid_ms
 	CanLease    = "lease"    // grants end by themselves
+	// CanReentrant says that an acquire of what the client holds is granted, and
+	// needs as many releases. Without it the harness never asks for that.
+	CanReentrant = "reentrant"
 )
+
+// Capabilities returns all that a client may state, in the order of the
+// specification.
+func Capabilities() []string {
+	return []string{CanWait, CanToken, CanLease, CanRenew, CanCheck, CanNotify, CanDeadline, CanReentrant}
+}

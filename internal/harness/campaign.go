@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -31,25 +32,24 @@ type campaign struct {
 	cancel context.CancelFunc
 	busy   sync.WaitGroup // entries that are under way
 
-	mu      sync.Mutex
-	over    bool
-	tracker tracker
-	changed chan struct{} // closed and replaced when the tracker has taken an event of a lock
-	waiting map[int]*trigger
-	gates   map[string][]chan struct{} // by client: closed when what it is to wait for is in effect
-	grants  []chan<- string            // told who is granted a lock
-	faulty  map[[2]string]int          // by kind and target: faults in effect
-	touched map[string]bool            // targets of any fault
-	took    int                        // faults that took effect
-	skipped []string                   // entries that were not injected, and why
-	failed  []error                    // those of which it could not be shown that they took effect
+	mu       sync.Mutex
+	over     bool
+	tracker  tracker
+	changed  chan struct{} // closed and replaced when the tracker has taken an event of a lock
+	waiting  map[int]*trigger
+	gates    map[string][]chan struct{} // by client: closed when what it is to wait for is in effect
+	watchers []*watcher                 // of events that end faults
+	faulty   map[[2]string]int          // by kind and target: faults in effect
+	took     int                        // faults that took effect
+	skipped  []string                   // entries that were not injected, and why
+	failed   []error                    // those of which it could not be shown that they took effect
 }
 
 // newCampaign starts to watch, and to wait for the entries' moments.
 func newCampaign(ctx context.Context, r *run) *campaign {
 	c := &campaign{
 		run: r, waiting: map[int]*trigger{}, changed: make(chan struct{}),
-		gates: map[string][]chan struct{}{}, faulty: map[[2]string]int{}, touched: map[string]bool{},
+		gates: map[string][]chan struct{}{}, faulty: map[[2]string]int{},
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	for n, i := range r.scenario.Nemesis {
@@ -79,10 +79,10 @@ func (c *campaign) observe(e history.Event) {
 	if c.over || e.Process == history.Resource {
 		return
 	}
-	if is("grant", e) {
-		for _, g := range c.grants {
+	for _, w := range c.watchers {
+		if w.until(e) {
 			select {
-			case g <- e.Process:
+			case w.who <- e.Process:
 			default: // it has been told of others, and looks at them first
 			}
 		}
@@ -144,11 +144,9 @@ func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct
 		return
 	}
 	defer c.give(i.Fault, names)
-	granted := make(chan string, 64)
-	if i.Until != "" {
-		c.listen(granted, true)
-		defer c.listen(granted, false)
-	}
+	w := &watcher{moment: i.Until, who: make(chan string, 64)}
+	c.watch(w)
+	defer c.unwatch(w)
 	// Neither is cut short by the end of the workload: what is half injected
 	// has to be healed as well.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), injectTimeout)
@@ -163,7 +161,7 @@ func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct
 	c.mu.Unlock()
 	open()
 	if err == nil {
-		c.last(i, names, granted)
+		c.last(i, names, w.who)
 	}
 	if f == nil {
 		return
@@ -214,14 +212,34 @@ func (c *campaign) sleep(d time.Duration) bool {
 	}
 }
 
-func (c *campaign) listen(granted chan<- string, begin bool) {
+// watcher is told who does what ends a fault.
+type watcher struct {
+	moment string // scenarios.Injection.Until
+	who    chan string
+}
+
+// until reports whether an event may end the fault: a grant, or a write that was
+// answered.
+func (w *watcher) until(e history.Event) bool {
+	switch w.moment {
+	case "grant":
+		return is("grant", e)
+	case "write":
+		return e.F == history.Write && e.Type == history.OK && e.Process != history.Resource && e.Process != history.Nemesis
+	}
+	return false
+}
+
+func (c *campaign) watch(w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if begin {
-		c.grants = append(c.grants, granted)
-		return
-	}
-	c.grants = slices.DeleteFunc(c.grants, func(g chan<- string) bool { return g == granted })
+	c.watchers = append(c.watchers, w)
+}
+
+func (c *campaign) unwatch(w *watcher) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchers = slices.DeleteFunc(c.watchers, func(o *watcher) bool { return o == w })
 }
 
 func (c *campaign) skip(i scenarios.Injection, why string) {
@@ -241,7 +259,6 @@ func (c *campaign) take(kind string, names []string) []string {
 		k := [2]string{kind, n}
 		if c.faulty[k] == 0 {
 			c.faulty[k]++
-			c.touched[n] = true
 			free = append(free, n)
 		}
 	}
@@ -278,14 +295,13 @@ func (c *campaign) resolve(i scenarios.Injection, by string, rng *rand.Rand) ([]
 }
 
 func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
-	clients, servers := c.run.scenario.Clients, c.run.serverNames()
 	switch role {
 	case "holder":
 		return c.await(func(t *tracker) string { return t.holder(by) })
 	case "waiter":
 		return c.await(func(t *tracker) string {
 			var all []string
-			for _, name := range clients {
+			for _, name := range c.run.scenario.Clients {
 				if t.waiting[name] && t.holder(name) != name {
 					all = append(all, name)
 				}
@@ -295,6 +311,15 @@ func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
 			}
 			return all[rng.IntN(len(all))]
 		})
+	}
+	return c.run.group(c.ctx, role, rng)
+}
+
+// group finds the clients and servers that a role means, as far as that can be
+// told without the history. What is no role is a name.
+func (r *run) group(ctx context.Context, role string, rng *rand.Rand) ([]string, error) {
+	clients, servers := r.scenario.Clients, r.serverNames()
+	switch role {
 	case "random":
 		all := slices.Concat(clients, servers)
 		return []string{all[rng.IntN(len(all))]}, nil
@@ -304,10 +329,13 @@ func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
 		return clients, nil
 	case "servers":
 		return servers, nil
-	case "leader", "primary":
-		n, err := leader(c.ctx, c.run.nodes)
+	case "leader", "primary", "followers":
+		n, err := leader(ctx, r.nodes)
 		if err != nil {
 			return nil, err
+		}
+		if role == "followers" {
+			return slices.DeleteFunc(servers, func(s string) bool { return s == n.Name() }), nil
 		}
 		return []string{n.Name()}, nil
 	case "majority", "minority":
@@ -320,7 +348,36 @@ func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
 		}
 		return shuffled[:n], nil
 	}
-	return []string{role}, nil // a name
+	return []string{role}, nil
+}
+
+// named returns a fault's parameters with the roles leader and followers in
+// them replaced by names, as in {groups: "A,leader|B,followers"}.
+func (r *run) named(ctx context.Context, with map[string]string) (map[string]string, error) {
+	out := maps.Clone(with)
+	for name, value := range with {
+		if name != "groups" && name != "peers" {
+			continue
+		}
+		groups := strings.Split(value, "|")
+		for i, g := range groups {
+			var all []string
+			for _, one := range strings.Split(g, ",") {
+				one = strings.TrimSpace(one)
+				found := []string{one}
+				if one == "leader" || one == "followers" {
+					var err error
+					if found, err = r.group(ctx, one, nil); err != nil {
+						return nil, err
+					}
+				}
+				all = append(all, found...)
+			}
+			groups[i] = strings.Join(all, ",")
+		}
+		out[name] = strings.Join(groups, "|")
+	}
+	return out, nil
 }
 
 // await waits until find finds somebody.

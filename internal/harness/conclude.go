@@ -176,15 +176,15 @@ func eventsFor(rep *checker.Report, h *history.History, path string, o history.R
 	}
 	defer f.Close()
 	o.Name = path
-	s, err := history.NewScanner(f, o)
+	s, err := h.NewScannerNear(f, o, first)
 	if err != nil {
 		return nil, err
 	}
 	var events []history.Event
 	for s.Scan() {
-		if e := s.Event(); e.Index >= first && e.Index <= last {
-			events = append(events, e)
-		} else if e.Index > last {
+		if i := s.Index(); i >= first && i <= last {
+			events = append(events, s.Event())
+		} else if i > last {
 			return events, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -69,7 +70,16 @@ func (r *run) directed(ctx context.Context) error {
 func (r *run) step(ctx context.Context, s scenarios.Step) error {
 	switch {
 	case s.Fault != "":
-		_, err := r.inject(ctx, s.Fault, s.With, s.On)
+		var on []string
+		rng := rand.New(rand.NewPCG(uint64(r.Seed), uint64(s.Line)))
+		for _, role := range s.On {
+			names, err := r.group(ctx, role, rng)
+			if err != nil {
+				return err
+			}
+			on = append(on, names...)
+		}
+		_, err := r.inject(ctx, s.Fault, s.With, on)
 		return err
 	case s.Heal != "":
 		return r.healYoungest(ctx, s.Heal)
@@ -214,39 +224,51 @@ func (r *run) judge(ctx context.Context, c *directed, s scenarios.Step, e histor
 // makes the run inconclusive. The fault is returned also with an error, if it
 // has to be healed.
 func (r *run) inject(ctx context.Context, name string, with map[string]string, on []string) (*fault, error) {
+	_, f, err := r.prove(ctx, name, with, on)
+	return f, err
+}
+
+// prove is inject with the proof.
+func (r *run) prove(ctx context.Context, name string, with map[string]string, on []string) (nemesis.Proof, *fault, error) {
 	kind, err := nemesis.Find(name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if kind.Available != nil {
 		if err := kind.Available(); err != nil {
-			return nil, inconclusive{fmt.Errorf("fault %s is unavailable: %w", name, err)}
+			return "", nil, inconclusive{fmt.Errorf("fault %s is unavailable: %w", name, err)}
 		}
+	}
+	if with, err = r.named(ctx, with); err != nil {
+		return "", nil, err
 	}
 	f, err := kind.New(params(with, r.ttl))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	var targets []nemesis.Target
 	for _, name := range on {
 		t, err := r.target(name)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
 		targets = append(targets, t)
 	}
 	ft := &fault{kind: name, targets: on, Fault: f}
 	r.faultsMu.Lock()
 	r.faults = append(r.faults, ft)
+	for _, name := range on {
+		r.hit[name] = true
+	}
 	r.faultsMu.Unlock()
 	r.record(ft, history.Invoke, "", nil)
 	proof, err := f.Inject(ctx, targets)
 	if err != nil {
 		r.record(ft, history.Fail, proof, err)
-		return ft, inconclusive{fmt.Errorf("fault %s did not take effect: %w", name, err)}
+		return proof, ft, inconclusive{fmt.Errorf("fault %s did not take effect: %w", name, err)}
 	}
 	r.record(ft, history.OK, proof, nil)
-	return ft, nil
+	return proof, ft, nil
 }
 
 // healYoungest ends the youngest fault of the kind, if there is one.
@@ -271,6 +293,12 @@ func (r *run) healYoungest(ctx context.Context, kind string) error {
 // targets do from then on, they may do unharmed. It does nothing if the fault
 // is not in effect.
 func (r *run) heal(ctx context.Context, f *fault) error {
+	_, err := r.proveHealed(ctx, f)
+	return err
+}
+
+// proveHealed is heal with the proof.
+func (r *run) proveHealed(ctx context.Context, f *fault) (nemesis.Proof, error) {
 	r.faultsMu.Lock()
 	at := slices.Index(r.faults, f)
 	if at >= 0 {
@@ -278,7 +306,7 @@ func (r *run) heal(ctx context.Context, f *fault) error {
 	}
 	r.faultsMu.Unlock()
 	if at < 0 {
-		return nil
+		return "", nil
 	}
 	r.rec.Record(history.Event{
 		Process: history.Nemesis, Type: history.Info, F: history.Heal,
@@ -287,9 +315,9 @@ func (r *run) heal(ctx context.Context, f *fault) error {
 	proof, err := f.Heal(ctx)
 	r.record(f, history.Info, proof, err)
 	if err != nil {
-		return fmt.Errorf("heal %s: %w", f.kind, err)
+		return proof, fmt.Errorf("heal %s: %w", f.kind, err)
 	}
-	return nil
+	return proof, nil
 }
 
 // record writes an event of the nemesis.

@@ -18,6 +18,14 @@ type Weighted struct {
 	Weight float64
 }
 
+// String is the kind with its weight, as ParseFaults reads it.
+func (w Weighted) String() string {
+	if w.Weight == 1 {
+		return w.Kind
+	}
+	return w.Kind + ":" + strconv.FormatFloat(w.Weight, 'g', -1, 64)
+}
+
 // ParseFaults reads "pause,partition,clock:0.2": kinds of faults with their
 // weights, 1 if left out.
 func ParseFaults(texts []string) ([]Weighted, error) {
@@ -191,7 +199,7 @@ func (g *generator) length(i *scenarios.Injection) {
 	if g.chance(0.6) {
 		// The one that is granted meanwhile writes before the other goes on.
 		i.For = g.ttls(2, 4)
-		i.Until = "grant"
+		i.Until = pick(g, "grant", "write", "write")
 	}
 }
 

@@ -158,6 +158,7 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 	if f.Shrunk, err = best.scenario(sc, comment); err != nil {
 		return err
 	}
+	f.Shrunk.Name = fmt.Sprintf("hunt-%s-%d", f.Run.Backend, seed)
 	f.Shrunk.Violates = f.Property
 	f.Shrunk.Backends = []string{f.Run.Backend}
 	f.Shrunk.TTL = scenarios.Duration{Time: ttl}
@@ -203,17 +204,6 @@ func (c candidate) scenario(of *scenarios.Scenario, comment string) (*scenarios.
 	return disturbed(&sc, c.entries, comment)
 }
 
-// with returns the candidate with its ith entry changed, or left out.
-func (c candidate) with(i int, change func(*scenarios.Injection)) candidate {
-	c.entries = slices.Clone(c.entries)
-	if change == nil {
-		c.entries = slices.Delete(c.entries, i, i+1)
-	} else {
-		change(&c.entries[i])
-	}
-	return c
-}
-
 // shrink finds a smaller schedule that still shows the violation, by judging
 // candidates: first halves and then single entries are left out, then what is left is made
 // to begin earlier and to last shorter, and the workload to be shorter. The
@@ -252,8 +242,14 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 		}
 	}
 	for i := range best.entries {
-		for _, simpler := range simplifications(best.entries[i], ttl) {
-			if _, err := try(best.with(i, func(e *scenarios.Injection) { *e = simpler }), simpler.String()); err != nil {
+		for _, simplify := range simplifications(ttl) {
+			c := best
+			c.entries = slices.Clone(best.entries)
+			simplify(&c.entries[i])
+			if c.entries[i].String() == best.entries[i].String() {
+				continue
+			}
+			if _, err := try(c, c.entries[i].String()); err != nil {
 				return best, err
 			}
 		}
@@ -268,23 +264,16 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 	return best, nil
 }
 
-// simplifications are entries that are simpler than one, the simplest first.
-func simplifications(e scenarios.Injection, ttl time.Duration) []scenarios.Injection {
-	var all []scenarios.Injection
-	if e.When != "" && e.Nth > 1 {
-		first := e
-		first.Nth = 1
-		all = append(all, first)
+// simplifications make an entry simpler, one thing at a time. They change nothing
+// where it is so already.
+func simplifications(ttl time.Duration) []func(*scenarios.Injection) {
+	return []func(*scenarios.Injection){
+		func(e *scenarios.Injection) { e.Nth = min(e.Nth, 1) },
+		func(e *scenarios.Injection) { e.After = scenarios.Duration{} },
+		func(e *scenarios.Injection) {
+			if d := e.For.Of(ttl); d > 3*ttl/2 {
+				e.For = scenarios.Duration{TTLs: tenth(float64(d) / float64(ttl) / 2)}
+			}
+		},
 	}
-	if !e.After.IsZero() {
-		now := e
-		now.After = scenarios.Duration{}
-		all = append(all, now)
-	}
-	if d := e.For.Of(ttl); d > 3*ttl/2 {
-		short := e
-		short.For = scenarios.Duration{TTLs: tenth(float64(d) / float64(ttl) / 2)}
-		all = append(all, short)
-	}
-	return all
 }

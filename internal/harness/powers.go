@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -143,6 +142,9 @@ func control[T any](p *powers, all map[string]*T, name string, make func() (*T, 
 // peer returns where the other members of a cluster reach a server. It is
 // deploy.Options.Peer.
 func (p *powers) peer(server, addr string, peers []string) (string, error) {
+	if len(peers) == 1 {
+		return p.mesh.Listen(peers[0], server, addr)
+	}
 	owners := proxy.Owners{PIDs: func() map[string][]int {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -325,17 +327,4 @@ func postgresTime(ctx context.Context, at string) (t time.Time, err error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	return t, conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&t)
-}
-
-// leads reports whether a server leads those that are with it: the leader of an
-// etcd cluster as that member sees it, or a Redis primary.
-func leads(ctx context.Context, e backends.Endpoint) (bool, error) {
-	switch e.Software {
-	case "etcd":
-		return etcdLeads(ctx, e.URL)
-	case "redis":
-		lines, err := redisAsk(ctx, e.URL, "INFO replication")
-		return slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "role:master" }), err
-	}
-	return false, fmt.Errorf("a %s server is asked for a leader: it has none", e.Software)
 }

@@ -225,14 +225,11 @@ func (l *loop) do(ctx context.Context, req client.Request) (history.Event, error
 // gone sorts an error of a client: one that a fault has hit may end, and at the
 // end of the run it need not answer any more.
 func (l *loop) gone(ctx context.Context, err error) error {
-	l.camp.mu.Lock()
-	touched := l.camp.touched[l.Name()]
-	l.camp.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
 		l.run.remark(l.Name() + " did not finish: " + err.Error())
 		return errStopped
-	case touched:
+	case l.run.wasHit(l.Name()):
 		l.run.remark(l.Name() + " ended under a fault: " + err.Error())
 		return errStopped
 	}

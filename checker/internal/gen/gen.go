@@ -217,9 +217,10 @@ func (s *sim) act(i int32) {
 	c := &s.clients[i]
 	switch {
 	case c.waiting >= 0: // it gives up on an answer
-		renewing := s.h.Ops[c.waiting].Kind == history.KindRenew
+		op := &s.h.Ops[c.waiting]
+		_, op.RetIndex = s.stamp()
 		c.waiting = -1
-		if renewing {
+		if op.Kind == history.KindRenew || op.Kind == history.KindWrite {
 			s.at(s.some(message), event{kind: wake, client: i})
 			return
 		}
@@ -281,10 +282,6 @@ func (s *sim) invoke(i int32, k history.Kind) {
 	}
 	if f != known {
 		s.at(4*message, event{kind: wake, client: i})
-		if k == history.KindWrite {
-			// The client goes on without the answer.
-			c.waiting = -1
-		}
 	}
 }
 
@@ -331,7 +328,7 @@ func (s *sim) serve(n int32) {
 // twice says whether a lock that is held is granted nevertheless.
 func (s *sim) twice(l *lock, op *history.Op, n int32) bool {
 	c := &s.clients[l.holder]
-	sure := c.holding && c.waiting < 0 && c.key == op.Key && c.until > s.now+3*message && l.second < 0
+	sure := c.holding && c.waiting < 0 && c.key == op.Key && min(c.until, c.lease) > s.now+3*message && l.second < 0
 	if !sure || op.Process == l.holder || s.fates[n] != known {
 		return false
 	}

@@ -21,7 +21,7 @@ var names = map[history.Kind]string{
 }
 
 // Write writes a simulated history as JSON Lines, as a run would have recorded
-// it. A request that was never answered has no completion.
+// it.
 func Write(w io.Writer, h *history.History) error {
 	events := make([]history.Event, h.Events)
 	for i := range h.Ops {
@@ -43,7 +43,10 @@ func Write(w io.Writer, h *history.History) error {
 			}
 			e.Value = json.RawMessage(h.Values[op.Value])
 		}
-		if op.Outcome == history.Failed {
+		switch op.Outcome {
+		case history.Unknown:
+			ret.Type, ret.Error = history.Info, "timeout"
+		case history.Failed:
 			ret.Type, ret.Error = history.Fail, h.Errors[op.Error]
 		}
 		ret.TTL, ret.Until = h.Terms[op.Term].TTL, h.Terms[op.Term].Until
@@ -67,6 +70,9 @@ func Write(w io.Writer, h *history.History) error {
 	b := bufio.NewWriterSize(w, 1<<16)
 	for i := range events {
 		events[i].Index = int64(i)
+		if events[i].Type == history.Info { // an operation does not keep the time
+			events[i].Time = events[i-1].Time + 1
+		}
 		if _, err := b.WriteString(events[i].String() + "\n"); err != nil {
 			return err
 		}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/harness"
+	"github.com/lockcheck/lockcheck/reports"
+)
+
+func (a *app) replayCommand() *cobra.Command {
+	var repeat int
+	var out string
+	c := &cobra.Command{
+		Use:   "replay RUNDIR",
+		Short: "Run again what a run's folder holds, and say how often the violation returned",
+		Long: `Run the scenario or random schedule of a run's folder again, with the same seed,
+backend and options, and count the runs in which a property that it violated is
+violated again. The exit status is 0 if that is so in every run, and 1 if not.
+Of a run that violated nothing, it is that the status is the same.`,
+		Example: "  lockcheck replay lockcheck-runs/20260102T150405.000-contention-redis-unfenced --repeat 10",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if repeat < 1 {
+				return usagef("--repeat %d: must be at least 1", repeat)
+			}
+			return a.replay(c, args[0], repeat, out)
+		},
+	}
+	c.Flags().IntVar(&repeat, "repeat", 1, "how often to run it")
+	c.Flags().StringVar(&out, "out", "lockcheck-runs", "folder for the folders of runs")
+	return c
+}
+
+func (a *app) replay(c *cobra.Command, dir string, repeat int, out string) error {
+	rec, err := harness.Reload(dir)
+	if err != nil {
+		return inputError(err)
+	}
+	if err := available(rec.Options.Backend, runFlags{nodes: rec.Options.Nodes, ttl: rec.Options.TTL, bin: rec.Options.Bin}); err != nil {
+		return environment(fmt.Errorf("backend %s: %w", rec.Options.Backend.Name, err))
+	}
+	o := rec.Options
+	cache := deploy.NewCache()
+	defer cache.Close()
+	if o.Out, err = filepath.Abs(out); err != nil {
+		return environment(err)
+	}
+	o.Cache, o.Replay = cache, "lockcheck replay "+quote(dir)
+	want := harness.Violated(rec.Run, o.Gate)
+	what := strings.Join(want, ", ") + " violated"
+	if len(want) == 0 {
+		what = string(rec.Run.Status)
+	}
+	returned := 0
+	var runs []*reports.Run
+	for n := range repeat {
+		if c.Context().Err() != nil {
+			return exitError{exitInterrupted, fmt.Errorf("interrupted after %d of %d runs", n, repeat)}
+		}
+		o.Repeat = n + 1
+		r, err := harness.Run(c.Context(), rec.Scenario, o)
+		if err != nil {
+			return environment(err)
+		}
+		runs = append(runs, r)
+		if again(rec.Run, want, r, o.Gate) {
+			returned++
+		}
+		fmt.Fprintf(a.stdout, "%d/%d  %s: %s (%s) %s; see %s\n", n+1, repeat, title(r), r.Status, r.Outline(), r.Duration.Round(time.Millisecond), r.Dir)
+	}
+	fmt.Fprintf(a.stdout, "it was %s, and that returned in %d of %d runs\n", what, returned, repeat)
+	switch {
+	case returned == repeat:
+		return nil
+	case !slices.ContainsFunc(runs, func(r *reports.Run) bool { return r.Status != reports.Error }):
+		return ended(exitEnvironment)
+	}
+	return ended(exitViolation)
+}
+
+// again reports whether a run shows what an earlier one did.
+func again(first *reports.Run, violated []string, r *reports.Run, gate []string) bool {
+	if len(violated) == 0 {
+		return r.Status == first.Status
+	}
+	for _, p := range harness.Violated(r, gate) {
+		if slices.Contains(violated, p) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package reports
+
+import (
+	"fmt"
+
+	"github.com/lockcheck/lockcheck/checker"
+)
+
+// Headline is what came of the run in one sentence, without the word for its
+// status.
+func (r *Run) Headline() string {
+	switch r.Status {
+	case Pass:
+		return fmt.Sprintf("no property is violated in %s and %s.",
+			plural(r.Operations, "operation"), plural(r.Grants, "grant"))
+	case Violation:
+		if p := r.Primary(); p != nil {
+			return p.Name + " is violated: " + p.Why
+		}
+		return "no property is said to be violated."
+	}
+	if len(r.Reasons) > 0 {
+		return r.Reasons[0]
+	}
+	return "no reason was given."
+}
+
+// Primary is the violated property that is told first: the one that the
+// scenario is about, or else the first. It is nil if none is violated.
+func (r *Run) Primary() *checker.Property {
+	var first *checker.Property
+	for _, p := range r.Ordered() {
+		if p.Verdict != checker.Violated {
+			continue
+		}
+		if p.Name == r.Violates {
+			return p
+		}
+		if first == nil {
+			first = p
+		}
+	}
+	return first
+}
+
+// Ordered returns the run's properties in the checker's order.
+func (r *Run) Ordered() []*checker.Property { return r.properties() }
+
+// Report is what the checker found, as it was given to SetReport.
+func (r *Run) Report() *checker.Report {
+	rep := &checker.Report{Findings: r.Findings, Assumptions: r.Assumptions, Operations: r.Operations, Grants: r.Grants}
+	for _, p := range r.properties() {
+		rep.Properties = append(rep.Properties, *p)
+	}
+	return rep
+}
