@@ -46,8 +46,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 		done; \
 	done
 
-bench: ## benchmarks, as ratios against a rival in the same run
-	$(GO) test -run '^$$' -bench . -benchmem ./history ./checker
+bench: build ## exact checkers, porcupine and decoding alone, in one run: the tables of docs/performance.md (LARGE=1: also 10^7 operations)
+	$(GO) run ./checker/internal/bench $(if $(LARGE),-large)
 
 fmt: ## format the code
 	gofmt -w .

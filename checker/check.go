@@ -19,9 +19,6 @@ import (
 // the model allows, and the properties of a lock with one holder do not apply.
 func Check(h *history.History, o Options) *Report {
 	r := &Report{Operations: len(h.Ops), Assumptions: assumptions(h)}
-	var state Property
-	var done sync.WaitGroup
-	done.Go(func() { state = checkState(h, o) })
 	claimed := h
 	switch m, err := ParseModel(o.Model); {
 	case err != nil:
@@ -30,12 +27,20 @@ func Check(h *history.History, o Options) *Report {
 	case m.Name == modelRWLock || m.Permits > 1:
 		r.Properties = checkShared(h, o, m)
 		r.Grants = countGrants(h)
-		done.Wait()
-		r.insertState(state)
+		r.insertState(checkState(h, o))
 		return r
 	}
 	cs := &claims{h: claimed, o: o}
-	js := cs.judgeAll()
+	locks := cs.look()
+	var state Property
+	var done sync.WaitGroup
+	decideState := func() { state, _ = stateOf(h, o, cs.seen) }
+	if cs.seen.unread() {
+		decideState()
+	} else {
+		done.Go(decideState)
+	}
+	js := cs.judgeAll(locks)
 	r.Grants = cs.grants
 	r.Properties = cs.verdicts(js)
 	r.Findings = cs.findings(js)
@@ -55,8 +60,7 @@ func (r *Report) insertState(state Property) {
 
 // judgeAll decides everything about each lock: at a glance where that will do,
 // else hold by hold.
-func (cs *claims) judgeAll() []judged {
-	locks := cs.look()
+func (cs *claims) judgeAll(locks []glance) []judged {
 	cs.suspect = make([]bool, len(locks))
 	for i := range locks {
 		cs.suspect[i] = locks[i].suspect

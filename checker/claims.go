@@ -136,6 +136,7 @@ func (s *slots) at(process, key int32) *slot {
 type claims struct {
 	h       *history.History
 	o       Options
+	seen    *census
 	suspect []bool // by key: its holds are needed
 	keys    []key
 	grants  int

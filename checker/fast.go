@@ -56,8 +56,11 @@ func (cs *claims) look() []glance {
 		locks[i].suspect = len(h.Assumptions) > 0
 	}
 	if len(h.Assumptions) > 0 {
+		cs.seen = countKinds(h)
 		return locks
 	}
+	var seen census
+	cs.seen = &seen
 	for i := range h.Notices {
 		locks[h.Notices[i].Key].suspect = true
 	}
@@ -80,6 +83,7 @@ func (cs *claims) look() []glance {
 	ops := h.Ops
 	for i := range ops {
 		op := &ops[i]
+		seen.add(op)
 		w, l := &holders[op.Process], &locks[op.Key]
 		if l.suspect {
 			continue

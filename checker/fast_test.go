@@ -20,7 +20,7 @@ func TestLook(t *testing.T) {
 		t.Helper()
 		all++
 		fast := &claims{h: h, o: o}
-		fjs := fast.judgeAll()
+		fjs := fast.judgeAll(fast.look())
 		if slices.Contains(fast.suspect, false) {
 			clear++
 			if slices.Contains(fast.suspect, true) {

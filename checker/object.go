@@ -76,10 +76,14 @@ func checkObject(h *history.History, o Options, m Model) (Property, string) {
 func returnsFollowCalls(h *history.History) string {
 	for i := range h.Ops {
 		if h.Ops[i].Ret < h.Ops[i].Call {
-			return fmt.Sprintf("operation at index %d returns before its call", h.Ops[i].Index)
+			return returnsEarly(&h.Ops[i])
 		}
 	}
 	return ""
+}
+
+func returnsEarly(op *history.Op) string {
+	return fmt.Sprintf("operation at index %d returns before its call", op.Index)
 }
 
 // key judges one key, which has operations.

@@ -237,7 +237,7 @@ func TestUpdatesAgainstPorcupine(t *testing.T) {
 			lost := 0
 			for i := range total {
 				h := updateHistory(newRand(i, 4), unique)
-				p, class := stateOf(h, Options{NoSecondOpinion: true})
+				p, class := stateOf(h, Options{NoSecondOpinion: true}, countKinds(h))
 				seen[p.Verdict]++
 				if p.Verdict == NotApplicable || p.Verdict == Unknown {
 					continue

@@ -70,7 +70,7 @@ func judge(h *history.History, o Options, property string) (Property, string, er
 		p, class := checkModel(h, o)
 		return p, class, nil
 	case State:
-		p, class := stateOf(h, o)
+		p, class := stateOf(h, o, countKinds(h))
 		return p, class, nil
 	}
 	p := Check(h, o).Property(property)

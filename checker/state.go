@@ -30,26 +30,25 @@ const classLostUpdate = "lost update"
 // Writes with an unknown outcome are resolved by the resource's own log, where
 // it states which requests it applied.
 func checkState(h *history.History, o Options) Property {
-	p, _ := stateOf(h, o)
+	p, _ := stateOf(h, o, countKinds(h))
 	return p
 }
 
-func stateOf(h *history.History, o Options) (Property, string) {
-	if why := returnsFollowCalls(h); why != "" {
-		return undecided(State, why), ""
+func stateOf(h *history.History, o Options, seen *census) (Property, string) {
+	if op := seen.backward; op != nil {
+		return undecided(State, returnsEarly(op)), ""
 	}
 	m, err := ParseModel(o.Model)
 	named := err == nil && !m.Lock()
-	seen := countKinds(h)
 	if !named {
 		m = seen.object(h)
 	}
-	if seen[history.KindRead] == 0 && seen[history.KindCAS] == 0 {
+	if seen.unread() {
 		// Whatever was written, nobody saw any of it.
 		n, wanted := 0, operatesOn(m)
-		for k := range seen {
+		for k := range seen.of {
 			if wanted(history.Kind(k)) {
-				n += seen[k]
+				n += seen.of[k]
 			}
 		}
 		return (&objectCase{h: h, o: o, m: m}).property(State, n)
@@ -80,22 +79,35 @@ func stateOf(h *history.History, o Options) (Property, string) {
 	return c.property(State, n)
 }
 
-// census counts operations by their kind.
-type census [16]int
+// census is what there is in a history.
+type census struct {
+	of       [16]int     // operations by their kind
+	backward *history.Op // one that returns before its call, nil if there is none
+}
+
+func (n *census) add(op *history.Op) {
+	n.of[op.Kind&15]++
+	if op.Ret < op.Call && n.backward == nil {
+		n.backward = op
+	}
+}
 
 func countKinds(h *history.History) *census {
 	var n census
 	for i := range h.Ops {
-		n[h.Ops[i].Kind&15]++
+		n.add(&h.Ops[i])
 	}
 	return &n
 }
+
+// unread says that nothing tells what an object held.
+func (n *census) unread() bool { return n.of[history.KindRead]+n.of[history.KindCAS] == 0 }
 
 // object guesses the object from the operations on it.
 func (n *census) object(h *history.History) Model {
 	list := false
 	for i := range h.Ops {
-		if n[history.KindRead] == 0 || n[history.KindAppend]+n[history.KindAdd] == 0 {
+		if n.of[history.KindRead] == 0 || n.of[history.KindAppend]+n.of[history.KindAdd] == 0 {
 			break
 		}
 		o := &h.Ops[i]
@@ -105,15 +117,15 @@ func (n *census) object(h *history.History) Model {
 		}
 	}
 	switch {
-	case n[history.KindAppend] > 0 && list:
+	case n.of[history.KindAppend] > 0 && list:
 		return Model{Name: modelList}
-	case n[history.KindAppend] > 0:
+	case n.of[history.KindAppend] > 0:
 		return Model{Name: modelKV}
-	case n[history.KindAdd] > 0 && list:
+	case n.of[history.KindAdd] > 0 && list:
 		return Model{Name: modelSet}
-	case n[history.KindAdd] > 0:
+	case n.of[history.KindAdd] > 0:
 		return Model{Name: modelCounter}
-	case n[history.KindCAS] > 0:
+	case n.of[history.KindCAS] > 0:
 		return Model{Name: modelCAS}
 	}
 	return Model{Name: modelRegister}

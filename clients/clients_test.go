@@ -40,8 +40,8 @@ type adapter struct {
 	backend string
 	command func(*testing.T) []string // builds or installs what it needs, or skips
 	args    []string
-	// conforms says that the whole conformance suite is run with it, which
-	// takes some twenty processes at a time.
+	// conforms says that the whole conformance suite is run with it, too: one of
+	// a language, since it takes some twenty processes at a time.
 	conforms bool
 	// fence is the verdict on property fence under gc-pause.
 	fence checker.Verdict
@@ -53,9 +53,9 @@ func adapters() []adapter {
 		{"go/redsync", "redis", golang("redsync"), nil, true, violated},
 		{"go/redsync -until", "redis", golang("redsync"), []string{"-until"}, false, held},
 		{"go/redlock of five", "redlock", golang("redsync"), nil, false, violated},
-		{"go/redislock", "redis", golang("redislock"), nil, true, violated},
+		{"go/redislock", "redis", golang("redislock"), nil, false, violated},
 		{"go/etcd", "etcd", golang("etcd"), nil, true, violated},
-		{"go/pgx", "postgres-session", golang("pgx"), nil, true, violated},
+		{"go/pgx", "postgres-session", golang("pgx"), nil, false, violated},
 		{"python/redis_lock.py", "redis", python("redis_lock.py", "redis"), nil, true, violated},
 		{"python/postgres_lock.py", "postgres-session", python("postgres_lock.py", "psycopg2"), nil, false, violated},
 		{"node/redlock.js", "redis", node("redlock.js"), nil, false, violated},
@@ -155,13 +155,13 @@ func TestAdaptersInScenarios(t *testing.T) {
 			t.Parallel()
 			b := find(t, a.backend)
 			command := append(a.command(t), a.args...)
-			run := func(scenario string) *reports.Run {
+			run := func(scenario string, ttl time.Duration) *reports.Run {
 				sc, err := scenarios.LoadAll(scenario)
 				if err != nil {
 					t.Fatal(err)
 				}
 				r, err := harness.Run(t.Context(), sc[0], harness.Options{
-					Backend: b, Resource: "unfenced", Seed: 1, Repeat: 1, Client: command, Cache: cache, Out: t.TempDir(),
+					Backend: b, Resource: "unfenced", TTL: ttl, Seed: 1, Repeat: 1, Client: command, Cache: cache, Out: t.TempDir(),
 				})
 				if errors.Is(err, exec.ErrNotFound) {
 					t.Skipf("%v (lockcheck doctor says how to install it)", err)
@@ -174,10 +174,11 @@ func TestAdaptersInScenarios(t *testing.T) {
 				}
 				return r
 			}
-			if r := run("no-fault"); r.Status != reports.Pass {
+			// On a busy machine a short lease would end by itself.
+			if r := run("no-fault", time.Minute); r.Status != reports.Pass {
 				t.Errorf("no-fault: %s: %s", r.Status, r.Outline())
 			}
-			if r := run("gc-pause"); r.Verdict(checker.Fence) != a.fence || r.Verdict(checker.Lease) == checker.Violated {
+			if r := run("gc-pause", 0); r.Verdict(checker.Fence) != a.fence || r.Verdict(checker.Lease) == checker.Violated {
 				t.Errorf("gc-pause: %s, want fence %s", r.Outline(), a.fence)
 			}
 		})

@@ -23,7 +23,12 @@ import (
 
 func TestMain(m *testing.M) {
 	selfexec.Main()
-	os.Exit(m.Run())
+	status := m.Run()
+	if err := cache.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	os.Exit(status)
 }
 
 var both = []string{"postgres-session", "postgres-xact"}

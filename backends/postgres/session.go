@@ -19,7 +19,7 @@ func init() {
 	register("session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
 	registerAt("postgres-session-bigint", "", single, backends.Backend{Summary: summary + ", of a single bigint", Open: open(bigint)})
 	registerAt("postgres-session-hashtext", "", single, backends.Backend{Summary: summary + ", of hashtext(name): names collide", Open: open(hashtext)})
-	registerPooled("session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
+	registerPooled("session", "session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
 }
 
 // session is a client of session-level advisory locks.

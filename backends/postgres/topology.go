@@ -29,12 +29,14 @@ var replicated = []backends.Server{
 	{Name: "postgres-2", Software: standbySoftware, Options: map[string]string{"primary": "postgres-1"}},
 }
 
-// pooled is a server behind a pooler.
-func pooled(mode string) []backends.Server {
-	return append([]backends.Server{{
-		Name: "pgbouncer", Software: poolerSoftware,
-		Options: map[string]string{"server": single[0].Name, "pool_mode": mode},
-	}}, single...)
+// pooled is a server behind a pooler, with at most so many connections; 0 is
+// the pooler's default.
+func pooled(mode string, connections int) []backends.Server {
+	o := map[string]string{"server": single[0].Name, "pool_mode": mode}
+	if connections > 0 {
+		o["default_pool_size"] = fmt.Sprint(connections)
+	}
+	return append([]backends.Server{{Name: "pgbouncer", Software: poolerSoftware, Options: o}}, single...)
 }
 
 // register registers a lock on a single server, and on one with a standby.
@@ -43,11 +45,16 @@ func register(lock string, b backends.Backend) {
 	registerAt("postgres-replicated-"+lock, ", with an asynchronous standby", replicated, b)
 }
 
-// registerPooled registers a lock behind PgBouncer in its two modes.
-func registerPooled(lock string, b backends.Backend) {
+// smallPool is fewer connections than clients that hold locks at a time.
+const smallPool = 2
+
+// registerPooled registers a lock behind PgBouncer in its two modes, and behind
+// a small pool of the mode that suits the lock.
+func registerPooled(lock, suits string, b backends.Backend) {
 	for _, mode := range []string{"session", "transaction"} {
-		registerAt("pgbouncer-"+mode+"-"+lock, ", through PgBouncer that pools by "+mode, pooled(mode), b)
+		registerAt("pgbouncer-"+mode+"-"+lock, ", through PgBouncer that pools by "+mode, pooled(mode, 0), b)
 	}
+	registerAt("pgbouncer-small-"+lock, fmt.Sprintf(", through PgBouncer that pools %d connections by %s", smallPool, suits), pooled(suits, smallPool), b)
 }
 
 func registerAt(name, suffix string, servers []backends.Server, b backends.Backend) {

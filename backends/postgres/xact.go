@@ -23,7 +23,7 @@ func init() {
 		Resource: "postgres",
 	}
 	register("xact", b)
-	registerPooled("xact", b)
+	registerPooled("xact", "transaction", b)
 }
 
 // xact is a client of transaction-level advisory locks: acquire begins a

@@ -24,7 +24,7 @@ type output struct {
 	runs   []*reports.Run
 	cases  []reports.Case // the runs as continuous integration sees them
 	failed []failure      // those that did not show what was asserted
-	err    error     // of writing
+	err    error          // of writing
 }
 
 // failure is a run that did not show what was asserted, and what it showed.

@@ -122,15 +122,17 @@ func (r *redis) follow(to peer) error {
 }
 
 // LimitMemory has the server evict all its keys, and keeps it short of memory:
-// about a page for new keys, any of which may be evicted for another. It returns
-// how many keys were evicted. FreeMemory ends it.
-func (n *Node) LimitMemory(ctx context.Context) (evicted int64, err error) {
-	return evicted, n.redis(func(r *redis) error {
-		return r.with(ctx, func(c *goredis.Client) error {
+// there is little for new keys, any of which may be evicted for another. It
+// returns how many keys were evicted. FreeMemory ends it.
+func (n *Node) LimitMemory(ctx context.Context) (int64, error) {
+	var evicted int64
+	err := n.redis(func(r *redis) error {
+		return r.with(ctx, func(c *goredis.Client) (err error) {
 			evicted, err = r.evict(ctx, c)
 			return err
 		})
 	})
+	return evicted, err
 }
 
 // spare is the memory that is left for new keys, in bytes.

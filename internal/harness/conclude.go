@@ -69,6 +69,9 @@ func conclude(meta *reports.Run, gate []string) error {
 	if err = errors.Join(err, text.Close(), visualize(meta)); err != nil {
 		return err
 	}
+	if err := writePage(meta); err != nil {
+		return err
+	}
 	return writeJSON(filepath.Join(meta.Dir, runFile), meta)
 }
 

@@ -40,12 +40,15 @@ var style string
 //go:embed page.js
 var script string
 
-// dataMark is where the template leaves room for the packed history.
-const dataMark = "@@history@@"
-
-var parsed = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ms": milliseconds, "upper": strings.ToUpper, "add": func(a, b int) int { return a + b },
-}).Parse(source))
+// The page before and after the packed history, which is too large to go through
+// a template.
+var head, tail = func() (head, tail *template.Template) {
+	before, after, _ := strings.Cut(source, "@@history@@")
+	parse := func(name, text string) *template.Template {
+		return template.Must(template.New(name).Funcs(template.FuncMap{"upper": strings.ToUpper}).Parse(text))
+	}
+	return parse("head", before), parse("tail", after)
+}()
 
 // Policy is the content security policy of every page: also what a server has to
 // send with it.
@@ -64,22 +67,20 @@ func Write(w io.Writer, r *reports.Run, h *history.History, events []history.Eve
 	if err != nil {
 		return err
 	}
-	var html strings.Builder
-	if err := parsed.Execute(&html, v); err != nil {
+	out := bufio.NewWriterSize(w, 1<<16)
+	if err := head.Execute(out, v); err != nil {
 		return err
 	}
-	head, tail, found := strings.Cut(html.String(), dataMark)
-	if !found {
-		return fmt.Errorf("the template has no %s", dataMark)
-	}
-	out := bufio.NewWriterSize(w, 1<<16)
-	if _, err := out.WriteString(head); err != nil {
+	if _, err := io.WriteString(out, `<script type="application/octet-stream" id="history">`); err != nil {
 		return err
 	}
 	if err := v.pack(out); err != nil {
 		return err
 	}
-	if _, err := out.WriteString(tail); err != nil {
+	if _, err := io.WriteString(out, "</script>"); err != nil {
+		return err
+	}
+	if err := tail.Execute(out, v); err != nil {
 		return err
 	}
 	return out.Flush()
@@ -143,7 +144,7 @@ func newView(r *reports.Run, h *history.History, events []history.Event) (*view,
 	v.tables()
 	if len(events) > 0 {
 		var b strings.Builder
-		if err := reports.SVG(&b, events, r.Report(), reports.Options{Service: r.Backend, Resource: r.Resource}); err != nil {
+		if err := reports.SVG(&b, events, r.Report(), reports.Options{Service: r.Backend, Resource: r.Resource, Embedded: true}); err != nil {
 			return nil, err
 		}
 		v.Sequence = template.HTML(b.String()) //nolint:gosec // made by our own writer, which escapes

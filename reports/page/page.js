@@ -82,6 +82,13 @@ function search(lo, hi, v, at) {
   return lo;
 }
 
+// ahead is search for what is likely to be near lo.
+function ahead(lo, hi, v, at) {
+  let step = 1;
+  while (lo + step < hi && at(lo + step) < v) step *= 2;
+  return search(lo, Math.min(hi, lo + step + 1), v, at);
+}
+
 // time writes nanoseconds in a unit that suits a span.
 function time(ns, span) {
   const digits = span < 1e4 ? 6 : span < 1e5 ? 5 : span < 1e6 ? 4 : span < 1e7 ? 3 : span < 1e8 ? 2 : span < 2e9 ? 1 : 0;
@@ -184,6 +191,8 @@ const LANE = 74, AXIS = 24, OVER = 20, FAULT = 18, RESOURCE = 88;
 const BELIEVED = {y: 8, h: 20}, GRANTED = {y: 30, h: 14}, OPS = {y: 49, h: 12};
 const faultKinds = [...new Set(data.faults.map(f => f.kind))];
 
+const widths = new Map();
+
 class Chart {
   constructor(box, from, to, onView) {
     this.box = box;
@@ -267,13 +276,16 @@ class Chart {
     const first = Math.max(0, Math.floor(scroll / LANE));
     const last = Math.min(lanes.length, Math.ceil((scroll + this.height) / LANE));
     for (let i = first; i < last; i++) this.lane(lanes[i], laneY(i), i);
-    if (applied.length) this.resource(laneY(lanes.length));
+    if (applied.length) this.resource(this.resourceY());
     g.restore();
     this.serverFaults();
     this.overlaps();
     this.axis();
     if (this.selected !== null) this.mark(this.selected);
   }
+
+  // resourceY is where the resource's lane is: below the others, and always in view.
+  resourceY() { return Math.min(this.top + lanes.length * LANE - this.box.scrollTop, this.height - RESOURCE - 2); }
 
   clip(fn) {
     const g = this.g;
@@ -285,6 +297,19 @@ class Chart {
     g.restore();
   }
 
+  // room returns the width of a text in a font; most are asked for often.
+  room(text, font) {
+    const k = font + text;
+    let w = widths.get(k);
+    if (w === undefined) {
+      this.g.font = font;
+      w = this.g.measureText(text).width;
+      if (widths.size > 5000) widths.clear();
+      widths.set(k, w);
+    }
+    return w;
+  }
+
   label(text, x, y, colour, font = '12px system-ui, sans-serif', align = 'left') {
     const g = this.g;
     g.font = font;
@@ -293,11 +318,16 @@ class Chart {
     g.fillText(text, x, y);
   }
 
+  // fitted is a text, cut to the room left of the lanes.
+  fitted(text, font) {
+    if (text.length > 60) text = text.slice(0, 60) + '\u2026';
+    while (text.length > 3 && this.room(text, font) > this.left - 12) text = text.slice(0, -2) + '\u2026';
+    return text;
+  }
+
   // boxed is a label on a background of its own, kept inside the chart.
   boxed(text, x, y, colour, font = '600 12px system-ui, sans-serif') {
-    const g = this.g;
-    g.font = font;
-    const w = g.measureText(text).width;
+    const g = this.g, w = this.room(text, font);
     x = Math.max(this.left + 3, Math.min(x, this.left + this.w - w - 3));
     g.fillStyle = paint.bg;
     g.globalAlpha = 0.85;
@@ -351,10 +381,7 @@ class Chart {
     });
     g.fillStyle = number % 2 ? paint.bg : paint.card;
     g.fillRect(0, y, this.left - 2, LANE);
-    g.font = '600 13px system-ui, sans-serif';
-    let name = 'client ' + lane.name;
-    while (name.length > 3 && g.measureText(name).width > this.left - 12) name = name.slice(0, -2) + '\u2026';
-    this.label(name, 8, y + BELIEVED.y + 10, paint.text, '600 13px system-ui, sans-serif');
+    this.label(this.fitted('client ' + lane.name, '600 13px system-ui, sans-serif'), 8, y + BELIEVED.y + 10, paint.text, '600 13px system-ui, sans-serif');
     const wide = this.left > 100;
     this.label(wide ? 'granted by service' : 'granted', 8, y + GRANTED.y + 8, paint.dim, '11px system-ui, sans-serif');
     this.label('operations', 8, y + OPS.y + 6, paint.dim, '11px system-ui, sans-serif');
@@ -375,15 +402,19 @@ class Chart {
     if (hi - lo > this.w / 3) {
       g.fillStyle = what === 'believed' ? paint.believed : paint['granted-edge'];
       const covered = (i, t) => i ? total[i - 1] + Math.max(0, Math.min(t, to[idx[i - 1]]) - from[idx[i - 1]]) : 0;
-      const step = 2, dt = this.span * step / this.w;
-      let i = search(0, idx.length, this.from, k => from[idx[k]]), sum = covered(i, this.from);
-      for (let x = 0; x < this.w; x += step) {
+      const step = 2, dt = this.span * step / this.w, at = k => from[idx[k]];
+      let i = search(0, idx.length, this.from, at), sum = covered(i, this.from), start = 0, shade = 0;
+      for (let x = 0; x <= this.w; x += step) {
         const t = this.from + (x / step + 1) * dt;
-        const j = search(i, Math.min(idx.length, i + 4096), t, k => from[idx[k]]);
+        const j = ahead(i, idx.length, t, at);
         const next = covered(j, t), part = Math.min(1, (next - sum) / dt);
-        if (part > 0 || j > i) {
-          g.globalAlpha = 0.2 + 0.8 * part;
-          g.fillRect(this.left + x, y, step, h);
+        const now = x + step > this.w ? -1 : part > 0 || j > i ? 2 + Math.round(8 * part) : 0;
+        if (now !== shade) { // what looks the same is one rectangle
+          if (shade > 0) {
+            g.globalAlpha = shade / 10;
+            g.fillRect(this.left + start, y, x - start, h);
+          }
+          start = x; shade = now;
         }
         i = j; sum = next;
       }
@@ -410,10 +441,16 @@ class Chart {
         g.strokeRect(x1 + 0.5, y + 0.5, sure - x1, h - 1);
         this.inside('free again: may be granted from here on', x1, sure - x1, y + h / 2, paint['granted-edge'], 'free');
       }
+      g.setLineDash([]);
+      if (x2 - sure < 3) { // no room for an edge
+        g.fillStyle = paint['granted-edge'];
+        g.fillRect(sure, y, Math.max(x2 - sure, 1), h);
+        continue;
+      }
       g.fillStyle = paint.granted;
-      g.fillRect(sure, y, Math.max(x2 - sure, 1), h);
-      g.setLineDash(C['hold.what'][i] & 16 ? [3, 3] : []);
-      g.strokeRect(sure + 0.5, y + 0.5, Math.max(x2 - sure, 1), h - 1);
+      g.fillRect(sure, y, x2 - sure, h);
+      if (C['hold.what'][i] & 16) g.setLineDash([3, 3]);
+      g.strokeRect(sure + 0.5, y + 0.5, x2 - sure, h - 1);
       g.setLineDash([]);
       this.inside(`granted by ${data.service || 'the service'}`, sure, x2 - sure, y + h / 2, paint['on-granted'], 'granted');
     }
@@ -434,8 +471,7 @@ class Chart {
       g.strokeRect(x1 + 0.5, y + GRANTED.y + 0.5, x2 - x1, GRANTED.h - 1);
       g.setLineDash([]);
       const text = 'lease is over, but it still believes';
-      g.font = '600 11.5px system-ui, sans-serif';
-      const a = Math.max(x1, this.left), w = g.measureText(text).width;
+      const a = Math.max(x1, this.left), w = this.room(text, '600 11.5px system-ui, sans-serif');
       // Room for the label of the lease's end, if that is in view.
       const skip = this.x(from) >= this.left ? 190 : 6;
       if (x2 - a > w + skip + 10) this.boxed(text, a + skip, y + GRANTED.y + GRANTED.h / 2 + 1, paint.bad, '600 11.5px system-ui, sans-serif');
@@ -445,12 +481,11 @@ class Chart {
   tokenOf(hold) { return C['hold.what'][hold] & 32 ? `, token ${token(C['hold.token'][hold])}` : ''; }
 
   inside(text, x, w, y, colour, shorter) {
-    const g = this.g;
-    g.font = '11.5px system-ui, sans-serif';
+    if (w < 20) return;
+    w = Math.min(x + w, this.left + this.w) - Math.max(x, this.left);
     x = Math.max(x, this.left);
-    w = Math.min(w, this.left + this.w - x);
     for (const t of [text, shorter]) {
-      if (g.measureText(t).width + 10 < w) { this.label(t, x + 5, y + 0.5, colour, '11.5px system-ui, sans-serif'); return; }
+      if (this.room(t, '11.5px system-ui, sans-serif') + 10 < w) { this.label(t, x + 5, y + 0.5, colour, '11.5px system-ui, sans-serif'); return; }
     }
   }
 
@@ -476,8 +511,7 @@ class Chart {
       this.diamond(x, mid, 6, paint['granted-edge']);
       if (x > free) {
         const text = `${lane.name}'s lease ends ${time(until, this.span)} ms`;
-        g.font = '600 11.5px system-ui, sans-serif';
-        const w = g.measureText(text).width;
+        const w = this.room(text, '600 11.5px system-ui, sans-serif');
         const [, right] = this.boxed(text, x + 10 + w > this.left + this.w ? x - w - 10 : x + 10, mid + 1, paint['granted-edge'], '600 11.5px system-ui, sans-serif');
         free = right;
       }
@@ -505,39 +539,43 @@ class Chart {
     if (lo) lo--;
     const hi = search(lo, idx.length, this.to, i => call[idx[i]]);
     if (hi - lo > this.w / 2) { // how many there are
-      const step = 2, dt = this.span * step / this.w, counts = [];
-      let i = search(0, idx.length, this.from, k => call[idx[k]]), most = 1;
+      const step = 2, dt = this.span * step / this.w, counts = [], at = k => call[idx[k]];
+      let i = search(0, idx.length, this.from, at), most = 1;
       for (let x = 0; x < this.w; x += step) {
-        const j = search(i, idx.length, this.from + (x / step + 1) * dt, k => call[idx[k]]);
+        const j = ahead(i, idx.length, this.from + (x / step + 1) * dt, at);
         counts.push(j - i);
         most = Math.max(most, j - i);
         i = j;
       }
       g.fillStyle = paint.dim;
-      counts.forEach((n, k) => {
-        if (!n) return;
-        const h = Math.max(2, OPS.h * n / most);
-        g.fillRect(this.left + k * step, y + OPS.h - h, step, h);
-      });
+      for (let k = 0, start = 0; k <= counts.length; k++) {
+        const h = n => n ? Math.max(2, Math.round(OPS.h * n / most)) : 0;
+        if (k < counts.length && h(counts[k]) === h(counts[start])) continue;
+        const high = h(counts[start]);
+        if (high) g.fillRect(this.left + start * step, y + OPS.h - high, (k - start) * step, high);
+        start = k;
+      }
       return;
     }
     let free = -1e9;
-    g.font = '11px system-ui, sans-serif';
     for (let k = lo; k < hi; k++) {
       const i = idx[k], x1 = Math.max(this.x(call[i]), this.left - 5), x2 = Math.min(this.x(retOf(i)), this.left + this.w + 5);
       const colour = this.opColour(i), w = Math.max(x2 - x1, 2);
       g.strokeStyle = g.fillStyle = colour;
       g.lineWidth = 2;
-      g.setLineDash(outcome(i) === 0 ? [4, 3] : []);
-      g.beginPath(); g.moveTo(x1, y + 3); g.lineTo(x1 + w, y + 3); g.stroke();
-      g.setLineDash([]);
+      if (outcome(i) === 0) { // dashed: unknown
+        g.setLineDash([4, 3]);
+        g.beginPath(); g.moveTo(x1, y + 3); g.lineTo(x1 + w, y + 3); g.stroke();
+        g.setLineDash([]);
+      } else g.fillRect(x1, y + 2, w, 2);
       g.fillRect(x1, y, 1.5, 6);
       if (outcome(i) === 2) { // a cross, not only a colour
         g.beginPath(); g.moveTo(x2 - 3, y); g.lineTo(x2 + 3, y + 6); g.moveTo(x2 + 3, y); g.lineTo(x2 - 3, y + 6); g.stroke();
       } else if (outcome(i) === 1) g.fillRect(x1 + w - 1.5, y, 1.5, 6);
-      const text = KINDS[kind(i)] + (outcome(i) === 2 ? ' failed' : outcome(i) === 0 ? ' ?' : ''), room = g.measureText(text).width;
       const x = Math.max(x1, this.left + 2);
-      if (x > free && x + room < this.left + this.w + 8) {
+      if (x <= free || hi - lo > this.w / 12) continue;
+      const text = KINDS[kind(i)] + (outcome(i) === 2 ? ' failed' : outcome(i) === 0 ? ' ?' : ''), room = this.room(text, '11px system-ui, sans-serif');
+      if (x + room < this.left + this.w + 8) {
         this.label(text, x, y + 14, colour, '11px system-ui, sans-serif');
         free = x + room + 6;
       }
@@ -561,8 +599,7 @@ class Chart {
     const g = this.g, x1 = this.x(f.from), x2 = this.x(f.to), w = x2 - x1;
     if (w > 60) {
       const text = (f.kind === 'pause' ? 'FROZEN for ' : f.kind + ' for ') + length(f.to - f.from) + (f.open ? ' or more' : '');
-      g.font = '600 12px system-ui, sans-serif';
-      const room = g.measureText(text).width;
+      const room = this.room(text, '600 12px system-ui, sans-serif');
       this.boxed(text, Math.max(x1, this.left) + (Math.min(x2, this.left + this.w) - Math.max(x1, this.left) - room) / 2, y + OPS.y + 8, paint.frozen);
     }
   }
@@ -595,17 +632,14 @@ class Chart {
           this.inside((f.on || []).length ? `${kind}: ${f.on.join(', ')}` : kind, x1, w, y + FAULT / 2, paint.text, kind);
         }
       });
-      let name = 'fault: ' + kind;
-      while (name.length > 3 && g.measureText(name).width > this.left - 12) name = name.slice(0, -2) + '\u2026';
-      this.label(name, 8, y + FAULT / 2, paint.frozen, '11.5px system-ui, sans-serif');
+      this.label(this.fitted('fault: ' + kind, '11.5px system-ui, sans-serif'), 8, y + FAULT / 2, paint.frozen, '11.5px system-ui, sans-serif');
     });
   }
 
   overlaps() {
     const g = this.g, from = C['overlap.from'], len = C['overlap.length'];
     if (!overlaps.length) return;
-    let lo = search(0, overlaps.length, this.from, i => from[overlaps[i]]);
-    for (let n = 0; lo > 0 && n < 64; n++) lo--;
+    let lo = Math.max(0, search(0, overlaps.length, this.from, i => from[overlaps[i]]) - 64);
     const hi = search(lo, overlaps.length, this.to, i => from[overlaps[i]]);
     this.clip(() => {
       let free = -1e9, drawn = -1e9;
@@ -614,22 +648,27 @@ class Chart {
         if (b >= this.left && b > drawn) {
           const x1 = Math.max(a, this.left - 4), x2 = Math.min(b, this.left + this.w + 4);
           g.fillStyle = paint.bad;
-          g.globalAlpha = 0.2;
+          const many = hi - lo > this.w / 10; // then what they happen to must stay visible
+          g.globalAlpha = many ? 0.1 : 0.2;
           g.fillRect(x1, AXIS, x2 - x1, this.height - AXIS);
           g.globalAlpha = 1;
-          g.fillRect(x1, AXIS, x2 - x1, 4);
-          g.strokeStyle = paint.bad;
-          g.lineWidth = 1.5;
-          g.strokeRect(x1, AXIS, x2 - x1, this.height - AXIS - 1);
+          g.fillRect(x1, AXIS, x2 - x1, many ? 7 : 4);
+          if (!many) {
+            g.strokeStyle = paint.bad;
+            g.lineWidth = 1.5;
+            g.strokeRect(x1, AXIS, x2 - x1, this.height - AXIS - 1);
+          }
           drawn = b;
+          // What ends on the same pixel is one.
+          k = hi - lo < this.w ? k + 1 : Math.max(k + 1, ahead(k, hi, this.t(Math.max(drawn, this.left)), i => from[overlaps[i]]));
+          if (x2 + 6 <= free) continue;
           const text = `\u26a0 OVERLAP ${length(len[i])}: ${who(C['overlap.a'][i])} and ${who(C['overlap.b'][i])}`;
-          g.font = '700 12px system-ui, sans-serif';
-          const w = g.measureText(text).width;
+          const w = this.room(text, '700 12px system-ui, sans-serif');
           const x = Math.max(this.left + 4, x2 + 6 + w > this.left + this.w ? (x2 - x1 > w + 10 ? x1 + 6 : x1 - w - 8) : (x2 - x1 > w + 10 ? x1 + 6 : x2 + 6));
           if (x > free) { this.boxed(text, x, AXIS + 12, paint.bad, '700 12px system-ui, sans-serif'); free = x + w + 14; }
+          continue;
         }
-        // What ends on the same pixel is one.
-        k = hi - lo < this.w ? k + 1 : Math.max(k + 1, search(k, hi, this.t(Math.max(drawn, this.left)), i => from[overlaps[i]]));
+        k++;
       }
     });
     this.label('overlap', 8, AXIS + 12, paint.bad, '600 11.5px system-ui, sans-serif');
@@ -738,10 +777,11 @@ class Chart {
       return hits.length ? {text: hits.slice(0, 4).map(fault).join('\n')} : null;
     }
     const n = Math.floor((py - this.top + this.box.scrollTop) / LANE);
-    if (n >= lanes.length) {
+    if (applied.length && py >= this.resourceY()) {
       const k = nearest(applied, C['applied.time'], t, slack);
       return k < 0 ? null : {text: `${this.applied(k)}\nat ${ms(C['applied.time'][k])} (event ${C['applied.index'][k]})`};
     }
+    if (n >= lanes.length) return null;
     const lane = lanes[n], y = (py - this.top + this.box.scrollTop) % LANE;
     if (y < OPS.y - 2) {
       for (let k = search(0, lane.holds.length, t + slack, i => C['hold.from'][lane.holds[i]]) - 1, tries = 0; k >= 0 && tries < 64; k--, tries++) {

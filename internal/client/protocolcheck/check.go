@@ -546,17 +546,8 @@ func (c *check) freeze() {
 	}
 	lease := max(c.TTL, time.Duration(e.TTL)*time.Millisecond)
 	c.grant(holder, e, false)
-	kind, err := nemesis.Find("pause")
+	pause, err := frozen(c.ctx, holder)
 	if err != nil {
-		c.err = err
-		return
-	}
-	pause, err := kind.New(nil)
-	if err != nil {
-		c.err = err
-		return
-	}
-	if _, err := pause.Inject(c.ctx, []nemesis.Target{holder}); err != nil {
 		c.err = err
 		return
 	}
@@ -590,6 +581,28 @@ func (c *check) freeze() {
 		c.afterLoss(holder, e.lost)
 	}
 	c.right()
+}
+
+// frozen freezes a client. A program that it had started may just end while that
+// is done: then it is tried again.
+func frozen(ctx context.Context, p *peer) (nemesis.Fault, error) {
+	kind, err := nemesis.Find("pause")
+	if err != nil {
+		return nil, err
+	}
+	const tries = 5
+	for try := 1; ; try++ {
+		pause, err := kind.New(nil)
+		if err != nil {
+			return nil, err
+		}
+		if _, err = pause.Inject(ctx, []nemesis.Target{p}); err == nil {
+			return pause, nil
+		}
+		if _, healErr := pause.Heal(context.WithoutCancel(ctx)); healErr != nil || try == tries {
+			return nil, errors.Join(err, healErr)
+		}
+	}
 }
 
 // takeOver has the rival acquire what the holder is frozen with.
