@@ -433,6 +433,18 @@ func (c *campaign) end() {
 // outcome returns an error of the kind inconclusive if the run proves nothing,
 // and otherwise records what is worth knowing.
 func (c *campaign) outcome() error {
+	if err := c.doubt(); err != nil {
+		return err
+	}
+	// Not under mu, which observe takes within the recorder.
+	for _, s := range c.skipped {
+		c.run.remark("not injected: " + s)
+	}
+	return nil
+}
+
+// doubt says why the run proves nothing. The campaign has ended.
+func (c *campaign) doubt() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	slices.Sort(c.skipped)
@@ -447,9 +459,6 @@ func (c *campaign) outcome() error {
 		return inconclusive{errors.New("nobody contended: no acquire was refused, nor asked for a lock that another held")}
 	case faults > 0 && !c.tracker.granted:
 		return inconclusive{errors.New("no lock was granted after the first fault")}
-	}
-	for _, s := range c.skipped {
-		c.run.remark("not injected: " + s)
 	}
 	return nil
 }

@@ -197,6 +197,9 @@ func (s *Server) entries() ([]entry, error) {
 // errNoRun says that there is no run of this name.
 var errNoRun = errors.New("no such run")
 
+// stamp is how the name of a run's folder begins.
+const stamp = "20060102T150405.000"
+
 // largestRun bounds what is read of a run.json.
 const largestRun = 8 << 20
 
@@ -220,6 +223,10 @@ func (s *Server) entry(name string) (entry, error) {
 	}
 	if err := json.Unmarshal(b, &e.Run); err != nil {
 		return entry{}, errNoRun
+	}
+	// The name begins with when the run began; a copied file has another date.
+	if began, err := time.ParseInLocation(stamp, name[:min(len(stamp), len(name))], time.Local); err == nil {
+		e.Date = began
 	}
 	e.Running = e.Run.Status == ""
 	_, err = s.root.Stat(filepath.Join(name, historyFile))
