@@ -26,6 +26,10 @@ type Backend struct {
 	// Open connects one client. The caller closes it. Required.
 	Open func(context.Context, Config) (Client, error)
 
+	// Observe connects an observer, for the clients that Open makes. The
+	// caller closes it. Nil means that there is none.
+	Observe func(context.Context, Config) (Observer, error)
+
 	// MinTTL is the smallest lease that the service grants, given o; nil
 	// means that any positive TTL will do.
 	MinTTL func(o Options) time.Duration
@@ -119,6 +123,20 @@ type Checker interface {
 // when it learns that the present grant of key was lost.
 type Notifier interface {
 	Lost(key string) <-chan struct{}
+}
+
+// Observer tells who holds a lock by the service's own account, whatever the
+// clients were told. Its methods are called one at a time.
+type Observer interface {
+	Holder(ctx context.Context, key string) (Holder, error)
+	Close() error
+}
+
+// Holder is who holds a lock: a client by name, or whoever was granted the token,
+// where the service does not know clients by name. The zero value is nobody.
+type Holder struct {
+	Process string `json:"holder,omitempty"`
+	Token   *int64 `json:"token,omitempty"`
 }
 
 // Writer is a Client through which the protected write itself goes, as when

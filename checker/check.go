@@ -43,7 +43,7 @@ func Check(h *history.History, o Options) *Report {
 	js := cs.judgeAll(locks)
 	r.Grants = cs.grants
 	r.Properties = cs.verdicts(js)
-	r.Findings = cs.findings(js)
+	r.Findings = append(cs.findings(js), observed(h)...)
 	if !o.NoSecondOpinion {
 		opinions, js := cs.forOpinion(js)
 		each(len(r.Properties), func(i int) { opinions.second(&r.Properties[i], js) })

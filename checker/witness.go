@@ -65,7 +65,9 @@ func (cs *claims) events(h *hold) []int64 {
 	return es
 }
 
-func (cs *claims) opEvents(op *history.Op) []int64 {
+func (cs *claims) opEvents(op *history.Op) []int64 { return operationEvents(op) }
+
+func operationEvents(op *history.Op) []int64 {
 	es := []int64{int64(op.Index)}
 	if op.RetIndex >= 0 {
 		es = append(es, int64(op.RetIndex))

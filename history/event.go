@@ -39,6 +39,7 @@ const (
 const (
 	Harness  = "harness"  // the harness itself: header and remarks
 	Nemesis  = "nemesis"  // faults: invoke when injection starts, ok with the proof in Value, info when it is over
+	Observer = "observer" // who holds a lock by the service's own account: info events "holder", with {"holder": client or "token": n, "since": index} as Value
 	Resource = "resource" // what the protected resource applied, in the order in which it applied it
 )
 
@@ -61,8 +62,9 @@ type Event struct {
 	// Token is the fencing token of a grant (acquire ok, renew ok) or of a
 	// write; nil where there is none.
 	Token *int64 `json:"token,omitempty"`
-	// TTL is the lease in nanoseconds that a grant or a renewal promises; 0
-	// where the lock has no lease.
+	// TTL is, of an acquire or renewal that was answered ok, for how many
+	// nanoseconds from then on its lease certainly stands; 0 where the lock has
+	// no lease. A checker that counts from an earlier time errs on the safe side.
 	TTL int64 `json:"ttl,omitempty"`
 	// Until is the time (as Time) at which the client itself stops to believe
 	// that it holds; 0 where it keeps no deadline.

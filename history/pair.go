@@ -16,7 +16,7 @@ const (
 
 func roleOf(process string) role {
 	switch process {
-	case Harness, Nemesis:
+	case Harness, Nemesis, Observer:
 		return remarkRole
 	case Resource:
 		return resourceRole

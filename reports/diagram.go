@@ -223,7 +223,7 @@ func (d *diagram) fromWitnesses() []string {
 }
 
 func isClient(process string) bool {
-	return process != history.Harness && process != history.Nemesis && process != history.Resource
+	return process != history.Harness && process != history.Nemesis && process != history.Resource && process != history.Observer
 }
 
 const (

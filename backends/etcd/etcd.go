@@ -46,9 +46,10 @@ func register(name, summary string, l locker) {
 		Open: func(ctx context.Context, c backends.Config) (backends.Client, error) {
 			return open(ctx, c, l)
 		},
-		MinTTL: func(backends.Options) time.Duration { return minTTL },
-		Leased: true,
-		Tokens: true,
+		Observe: observe,
+		MinTTL:  func(backends.Options) time.Duration { return minTTL },
+		Leased:  true,
+		Tokens:  true,
 	})
 }
 
@@ -103,13 +104,11 @@ type hold struct {
 	owner   owner
 }
 
-func open(ctx context.Context, c backends.Config, l locker) (backends.Client, error) {
+// dial returns a client of the cluster, which connects when it is first used.
+func dial(c backends.Config) (*clientv3.Client, error) {
 	urls := c.URLs("etcd")
 	if len(urls) == 0 {
 		return nil, errors.New("the etcd lock needs an etcd server, got none")
-	}
-	if c.TTL <= 0 {
-		return nil, fmt.Errorf("the etcd lock needs a TTL, got %v", c.TTL)
 	}
 	cli, err := clientv3.New(clientv3.Config{
 		Endpoints:   urls,
@@ -119,9 +118,20 @@ func open(ctx context.Context, c backends.Config, l locker) (backends.Client, er
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
+	return cli, nil
+}
+
+func open(ctx context.Context, c backends.Config, l locker) (backends.Client, error) {
+	if c.TTL <= 0 {
+		return nil, fmt.Errorf("the etcd lock needs a TTL, got %v", c.TTL)
+	}
+	cli, err := dial(c)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := cli.Get(ctx, "lockcheck"); err != nil { // a read through consensus: there is a leader
 		cli.Close()
-		return nil, fmt.Errorf("etcd at %v: %w", urls, err)
+		return nil, fmt.Errorf("etcd at %v: %w", cli.Endpoints(), err)
 	}
 	return &client{
 		cli:  cli,

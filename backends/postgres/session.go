@@ -16,7 +16,7 @@ func init() {
 		}
 	}
 	const summary = "PostgreSQL advisory lock of a session"
-	register("session", backends.Backend{Summary: summary, Open: open(twoIntegers)})
+	register("session", backends.Backend{Summary: summary, Open: open(twoIntegers), Observe: observe})
 	registerAt("postgres-session-bigint", "", single, backends.Backend{Summary: summary + ", of a single bigint", Open: open(bigint)})
 	registerAt("postgres-session-hashtext", "", single, backends.Backend{Summary: summary + ", of hashtext(name): names collide", Open: open(hashtext)})
 	registerPooled("session", "session", backends.Backend{Summary: summary, Open: open(twoIntegers)})

@@ -22,8 +22,9 @@ func init() {
 		},
 		Resource: "postgres",
 	}
-	register("xact", b)
 	registerPooled("xact", "transaction", b)
+	b.Observe = observe
+	register("xact", b)
 }
 
 // xact is a client of transaction-level advisory locks: acquire begins a

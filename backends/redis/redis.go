@@ -20,19 +20,24 @@ import (
 )
 
 func init() {
-	register("redis", "one Redis server: SET NX PX, compare-and-delete", single(nil), open)
+	register("redis", "one Redis server: SET NX PX, compare-and-delete", single(nil), open, observe)
 	for _, fsync := range []string{"everysec", "always"} {
 		register("redis-aof-"+fsync, "redis with an append-only file, fsync "+fsync,
-			single(map[string]string{"appendonly": "yes", "appendfsync": fsync}), open)
+			single(map[string]string{"appendonly": "yes", "appendfsync": fsync}), open, observe)
 	}
 }
 
-func register(name, summary string, servers []backends.Server, open func(context.Context, backends.Config) (backends.Client, error)) {
+func register(
+	name, summary string, servers []backends.Server,
+	open func(context.Context, backends.Config) (backends.Client, error),
+	observe func(context.Context, backends.Config) (backends.Observer, error),
+) {
 	backends.Register(backends.Backend{
 		Name:    name,
 		Summary: summary,
 		Servers: func(backends.Options) []backends.Server { return servers },
 		Open:    open,
+		Observe: observe,
 		MinTTL:  func(backends.Options) time.Duration { return time.Millisecond },
 		Leased:  true,
 	})
@@ -44,9 +49,10 @@ func single(options map[string]string) []backends.Server {
 
 // client is not safe for concurrent use, as backends.Client has it.
 type client struct {
-	server server
-	ttl    time.Duration
-	held   map[string]hold // by key
+	process string
+	server  server
+	ttl     time.Duration
+	held    map[string]hold // by key
 	// stray are values that an acquire with an unknown outcome may have
 	// left on the server, by key.
 	stray map[string][]string
@@ -75,21 +81,27 @@ func open(ctx context.Context, c backends.Config) (backends.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(ctx, s, s, c.TTL)
+	return newClient(ctx, s, s, c)
 }
 
 // newClient returns a client of a server, once that answers. If it does not,
 // the server is closed.
-func newClient(ctx context.Context, s *Server, around server, ttl time.Duration) (backends.Client, error) {
-	if ttl < time.Millisecond {
+func newClient(ctx context.Context, s *Server, around server, c backends.Config) (backends.Client, error) {
+	if c.TTL < time.Millisecond {
 		s.Close()
-		return nil, fmt.Errorf("the redis lock needs a TTL of at least 1ms, got %v", ttl)
+		return nil, fmt.Errorf("the redis lock needs a TTL of at least 1ms, got %v", c.TTL)
 	}
 	if err := s.Ping(ctx); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("redis at %s: %w", s.rdb.Options().Addr, err)
 	}
-	return &client{server: around, ttl: ttl.Truncate(time.Millisecond), held: map[string]hold{}, stray: map[string][]string{}}, nil
+	return &client{
+		process: c.Process,
+		server:  around,
+		ttl:     c.TTL.Truncate(time.Millisecond),
+		held:    map[string]hold{},
+		stray:   map[string][]string{},
+	}, nil
 }
 
 func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
@@ -100,7 +112,7 @@ func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 
 func (c *client) try(ctx context.Context, key string) (backends.Grant, error) {
 	c.clean(ctx, key)
-	value := rand.Text()
+	value := c.process + ":" + rand.Text() // who it is helps an observer
 	asked := time.Now()
 	set, err := c.server.Set(ctx, key, value, c.ttl)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	register("redis-replicated", "a Redis primary with an asynchronous replica that is promoted by hand", pair(), openReplicated)
+	register("redis-replicated", "a Redis primary with an asynchronous replica that is promoted by hand", pair(), openReplicated, nil)
 }
 
 // pair returns a primary and its replica. Without a disk in between, the first
@@ -40,7 +40,7 @@ func openReplicated(ctx context.Context, c backends.Config) (backends.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return newClient(ctx, s, s, c.TTL)
+	return newClient(ctx, s, s, c)
 }
 
 // dialPrimary returns whichever of the servers is the primary when a connection

@@ -25,7 +25,7 @@ func init() {
 			},
 		})
 	}
-	register("redis-sentinel", "redis-replicated whose replica is promoted by three Sentinels", servers, openSentinel)
+	register("redis-sentinel", "redis-replicated whose replica is promoted by three Sentinels", servers, openSentinel, nil)
 }
 
 const (
@@ -69,7 +69,7 @@ func openSentinel(ctx context.Context, c backends.Config) (backends.Client, erro
 			return new(net.Dialer).DialContext(ctx, network, address)
 		},
 	})}
-	return newClient(ctx, s, s, c.TTL)
+	return newClient(ctx, s, s, c)
 }
 
 // announced returns for the address that each server announces, and Sentinels

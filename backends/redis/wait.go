@@ -10,7 +10,7 @@ import (
 )
 
 func init() {
-	register("redis-wait", "redis-replicated that grants once its replica has the key, by WAIT", pair(), openWait)
+	register("redis-wait", "redis-replicated that grants once its replica has the key, by WAIT", pair(), openWait, nil)
 }
 
 func openWait(ctx context.Context, c backends.Config) (backends.Client, error) {
@@ -18,7 +18,7 @@ func openWait(ctx context.Context, c backends.Config) (backends.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(ctx, s, &confirmed{s, min(max(c.TTL/4, minConfirm), maxConfirm)}, c.TTL)
+	return newClient(ctx, s, &confirmed{s, min(max(c.TTL/4, minConfirm), maxConfirm)}, c)
 }
 
 // How long a replica may take to have the key: a quarter of the lease, in these

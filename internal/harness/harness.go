@@ -71,6 +71,7 @@ type run struct {
 	nodes    []*deploy.Node
 	resource *resource.Resource
 	clients  map[string]*directed
+	observer *observer // nil for none
 	powers   *powers
 	campaign *campaign // of a workload
 
@@ -213,7 +214,10 @@ func (r *run) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.startClients(ctx, endpoints)
+	if err := r.startClients(ctx, endpoints); err != nil {
+		return err
+	}
+	return r.startObserver(ctx, endpoints)
 }
 
 // resourceServer is the name of the server that a resource needs for itself.
@@ -336,6 +340,7 @@ func (r *run) tearDown(ctx context.Context) error {
 	for _, f := range slices.Backward(slices.Clone(r.faults)) {
 		errs = append(errs, r.heal(ctx, f))
 	}
+	errs = append(errs, r.observer.stop())
 	closed := make(chan error)
 	if len(r.clients) > 0 {
 		r.rec.Record(history.Event{

@@ -324,3 +324,21 @@ func TestEveryFaultTakesEffect(t *testing.T) {
 		})
 	}
 }
+
+// An entry whose moment does not come is told, and does not spoil what the others
+// show.
+func TestAnEntryThatWasNotInjectedIsRemarked(t *testing.T) {
+	r, events := run(t, parse(t, head+`nemesis:
+  - {fault: pause, on: servers, at: 1 ttl, for: 0.2 ttl}
+  - {fault: pause, on: holder, when: grant, nth: 100000, for: 1 ttl}
+`), options(t, "redis"))
+	if r.Status == reports.Inconclusive || r.Status == reports.Error {
+		t.Errorf("status %s: %v", r.Status, r.Reasons)
+	}
+	for _, e := range events {
+		if e.F == "remark" && strings.Contains(e.Error, "did not come 100000 times") {
+			return
+		}
+	}
+	t.Error("the history has no remark")
+}

@@ -26,7 +26,7 @@ func (t *tracker) observe(e history.Event) {
 	case history.Nemesis:
 		t.faulted = t.faulted || e.Type == history.OK
 		return
-	case history.Harness, history.Resource:
+	case history.Harness, history.Resource, history.Observer:
 		return
 	}
 	if t.waiting == nil {
@@ -53,6 +53,11 @@ func (t *tracker) observe(e history.Event) {
 
 func (t *tracker) drop(e history.Event) {
 	t.holds = slices.DeleteFunc(t.holds, func(h held) bool { return h == held{e.Process, e.Key} })
+}
+
+// held reports whether a client is known to hold the lock.
+func (t *tracker) held(key string) bool {
+	return slices.ContainsFunc(t.holds, func(h held) bool { return h.key == key })
 }
 
 // holder returns the client that was granted a lock last and still holds it:

@@ -135,7 +135,7 @@ func (b *browser) tell(js string) { b.Helper(); eval[bool](b, "("+js+", true)") 
 // until waits, frame by frame, until a condition holds.
 func (b *browser) until(js string) {
 	b.Helper()
-	eval[bool](b, "new Promise(done => { const look = () => ("+js+") ? done(true) : requestAnimationFrame(look); look(); })")
+	eval[bool](b, "new Promise((done, fail) => { const look = () => { try { ("+js+") ? done(true) : requestAnimationFrame(look) } catch (e) { fail(e) } }; look(); })")
 }
 
 // press moves focus to the main chart and presses keys.

@@ -9,3 +9,6 @@ var (
 
 // Length is how long an overlap lasts in nanoseconds.
 func (o overlap) Length() int64 { return o.to - o.from }
+
+// Resumed says that a hold goes on after its lease could have ended.
+func (h hold) Resumed() bool { return h.resumed }

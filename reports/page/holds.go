@@ -22,6 +22,7 @@ type hold struct {
 	expiry       int64 // earliest end of the lease, 0 without one
 	token        int64
 	hasToken     bool
+	resumed      bool // it goes on after its lease could have ended: not a grant of its own
 	vague        bool // without a lease: the service let it go at some time before until
 	end          ending
 
@@ -41,13 +42,14 @@ const (
 	byFailedRenewal
 	byCheck
 	byAgain
+	byRenewal
 	byDeadline
 	byDeath
 )
 
 var endings = [...]string{
 	"still open when the history ends", "release", "failed release", "told that the lock is lost", "failed renewal",
-	"a check said no", "acquired again", "its own deadline", "the client was ended",
+	"a check said no", "acquired again", "renewed after its lease could have ended", "its own deadline", "the client was ended",
 }
 
 // slot is a lock as one client has it.
@@ -171,8 +173,8 @@ func (x *extraction) renew(s slot, op *history.Op) {
 		if !op.HasToken {
 			next.token, next.hasToken = h.token, h.hasToken
 		}
-		next.renew = op.Call
-		x.lose(s, op.Ret, byAgain)
+		next.renew, next.resumed = op.Call, true
+		x.lose(s, op.Ret, byRenewal)
 		x.open[s] = len(x.holds)
 		x.holds = append(x.holds, next)
 		return
@@ -190,7 +192,7 @@ func (x *extraction) lose(s slot, t int64, why ending) {
 		return
 	}
 	h := &x.holds[i]
-	if t < h.confirmed && why != byAgain {
+	if t < h.confirmed && why != byAgain && why != byRenewal {
 		return // the news was of an earlier hold
 	}
 	delete(x.open, s)

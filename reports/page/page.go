@@ -224,6 +224,11 @@ func (v *view) answer() {
 			harm.Lines = append(harm.Lines, fmt.Sprintf("%s accepted, %d rejected.", count(accepted, "write"), rejected))
 		}
 	}
+	if state := v.Run.Properties[checker.State]; state != nil && state.Verdict == checker.Violated {
+		// Whatever was fenced off, what is there now is not what it should be.
+		harm.Short, harm.Bad, harm.Good = "Yes", true, false
+		harm.Lines = append([]string{state.Why}, harm.Lines...)
+	}
 	v.Answers = []answer{held, ends, harm}
 }
 

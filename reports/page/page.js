@@ -63,7 +63,7 @@ const unpacked = performance.now();
 
 const KINDS = ['operation', 'acquire', 'renew', 'release', 'check', 'write', 'read', 'compare-and-set', 'append', 'add'];
 const OUTCOMES = ['unknown', 'ok', 'failed'];
-const ACQUIRE = 1, RENEW = 2, WRITE = 5;
+const RENEW = 2, WRITE = 5, READ = 6;
 const end = Math.max(data.end, 1);
 
 const kind = i => C['op.what'][i] & 15;
@@ -148,7 +148,8 @@ function select() {
     });
   }
   const some = n => Int32Array.from({length: n}, (_, i) => i);
-  applied = some(N.applied).filter(of(C['applied.key']));
+  const wanted = of(C['applied.key']); // a read harms nothing, and is among its client's operations
+  applied = some(N.applied).filter(i => wanted(i) && (C['applied.what'][i] & 15) !== READ);
   overlaps = some(N.overlap).filter(of(C['overlap.key']));
   jumps = data.jumps.slice();
   for (const i of overlaps) {
@@ -428,7 +429,7 @@ class Chart {
       const w = Math.max(x2 - x1, 2);
       if (what === 'believed') {
         g.fillStyle = paint.believed;
-        g.fillRect(x1, y, w, h);
+        g.fillRect(Math.round(x1), y, Math.max(2, Math.round(x2) - Math.round(x1)), h);
         this.inside(`believes it holds${this.tokenOf(i)}`, x1, w, y + h / 2, paint['on-believed'], `${data.processes[C['hold.process'][i]]}${this.tokenOf(i)}`);
         continue;
       }

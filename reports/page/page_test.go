@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/history"
+	"github.com/lockcheck/lockcheck/reports"
 	"github.com/lockcheck/lockcheck/reports/page"
 )
 
@@ -22,13 +23,20 @@ func TestOverlapsAreTheCheckers(t *testing.T) {
 		"a crowd":         crowd(10, 3, 2000),
 		"a crowd, 1 key":  crowd(7, 1, 1000),
 		"no violation":    crowd(5, 2, 40),
+		"late renewals":   lateRenewals(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := read(t, events)
 			rep := checker.Check(h, checker.Options{})
 			holds := page.HoldsOf(h, true)
-			if len(holds) != rep.Grants {
-				t.Errorf("%d holds are drawn, the checker counts %d grants", len(holds), rep.Grants)
+			grants := 0
+			for _, g := range holds {
+				if !g.Resumed() {
+					grants++
+				}
+			}
+			if grants != rep.Grants {
+				t.Errorf("%d grants are drawn, the checker counts %d", grants, rep.Grants)
 			}
 			mutex := rep.Property(checker.Mutex)
 			all := page.OverlapsOf(holds)
@@ -109,5 +117,47 @@ func TestPackedHistory(t *testing.T) {
 		if !bytes.Contains(all, []byte(want)) {
 			t.Errorf("%s is not in the packed history", want)
 		}
+	}
+}
+
+// Somebody who reads nothing but the three answers must not be misled.
+func TestAnswers(t *testing.T) {
+	lost := func(r *reports.Run) {
+		r.Properties[checker.State] = &checker.Property{Name: checker.State, Verdict: checker.Violated, Why: "an update was lost"}
+	}
+	for _, c := range []struct {
+		name   string
+		tokens bool
+		change func(*reports.Run)
+		want   [3]string
+	}{
+		{"unfenced", false, nil, [3]string{"Yes, for 2.6 ms", "Yes", "Yes"}},
+		{"fenced", true, nil, [3]string{"Yes, for 2.6 ms", "Yes", "No, it rejected 1 write"}},
+		{"fenced, but an update was lost", true, lost, [3]string{"Yes, for 2.6 ms", "Yes", "Yes"}},
+		{"nothing judged", true, func(r *reports.Run) { r.Properties = nil }, [3]string{"not judged", "not judged", "not judged"}},
+		{"unknown", true, func(r *reports.Run) {
+			for _, p := range r.Properties {
+				p.Verdict, p.Witness = checker.Unknown, nil
+			}
+		}, [3]string{"Unknown", "Unknown", "Unknown"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := read(t, gcPause(plain, c.tokens))
+			r := judged(h)
+			if c.change != nil {
+				c.change(r)
+			}
+			var b strings.Builder
+			if err := page.Write(&b, r, h, nil); err != nil {
+				t.Fatal(err)
+			}
+			var got [3]string
+			for i, m := range regexp.MustCompile(`<p class="short">(?:&#\d+; )?([^<]*)</p>`).FindAllStringSubmatch(b.String(), 3) {
+				got[i] = m[1]
+			}
+			if got != c.want {
+				t.Errorf("the answers are %q, want %q", got, c.want)
+			}
+		})
 	}
 }

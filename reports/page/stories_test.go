@@ -156,6 +156,21 @@ func crowd(clients, keys, turns int) []history.Event {
 	return s.events
 }
 
+// lateRenewals is the story of a client that renews after its lease could have
+// ended, once in time to go on and once while another holds.
+func lateRenewals() []history.Event {
+	s := &story{}
+	lease := func(e *history.Event) { e.TTL = int64(10 * time.Millisecond) }
+	s.op(1, 20, "A", history.Acquire, lease) // 10 ms from 1 ms on: over before it was confirmed
+	s.op(22, 23, "A", history.Renew, lease)
+	s.op(28, 29, "A", history.Renew, lease)
+	s.op(45, 46, "B", history.Acquire, lease)
+	s.op(47, 48, "A", history.Renew, lease)
+	s.op(50, 51, "B", history.Release, nil)
+	s.op(52, 53, "A", history.Release, nil)
+	return s.events
+}
+
 // read is a history of the events, as it would be read from a file.
 func read(t testing.TB, events []history.Event) *history.History {
 	t.Helper()
