@@ -37,9 +37,9 @@ type Backend struct {
 	Leased bool
 	// Tokens says that grants carry fencing tokens.
 	Tokens bool
-	// Test says that the backend is for tests of lockcheck itself: it is left
-	// out when all backends are asked for.
-	Test bool
+	// Apart says why the backend is left out when all backends are asked for:
+	// it is no lock that anybody should use. "" means that it is not.
+	Apart string
 	// Resource names the resource that is used when the user names none;
 	// "" means "unfenced".
 	Resource string

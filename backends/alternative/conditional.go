@@ -14,6 +14,7 @@ func init() {
 	backends.Register(backends.Backend{
 		Name:      "conditional-write",
 		Summary:   "no lock, but a write in PostgreSQL on the condition that the version is the one that was read",
+		Apart:     notLock,
 		Servers:   servers,
 		Open:      openConditional,
 		Resource:  "postgres",

@@ -13,6 +13,7 @@ func init() {
 	backends.Register(backends.Backend{
 		Name:      "idempotency-key",
 		Summary:   "no lock, but an effect that happens once for each key, in PostgreSQL, whoever tries and how often",
+		Apart:     notLock,
 		Servers:   servers,
 		Open:      openIdempotent,
 		Resource:  "postgres",

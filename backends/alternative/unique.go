@@ -11,10 +11,14 @@ import (
 	"github.com/lockcheck/lockcheck/backends"
 )
 
+// notLock is why these are left out when all locks are asked for.
+const notLock = "it is an alternative to a lock: acquire excludes nobody, or for good"
+
 func init() {
 	backends.Register(backends.Backend{
 		Name:    "unique-constraint",
 		Summary: "no lock, but a claim of each job that PostgreSQL accepts once, for good",
+		Apart:   notLock,
 		Servers: servers,
 		Open:    openUnique,
 	})

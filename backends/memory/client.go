@@ -17,7 +17,7 @@ import (
 func init() {
 	backends.Register(backends.Backend{
 		Name:    "memory",
-		Test:    true,
+		Apart:   "it is for tests of lockcheck itself",
 		Summary: "a correct lease lock in the harness's memory, with fencing tokens",
 		Servers: func(backends.Options) []backends.Server {
 			return []backends.Server{{Name: "memory",

@@ -52,8 +52,13 @@ const smallPool = 2
 // a small pool of the mode that suits the lock.
 func registerPooled(lock, suits string, b backends.Backend) {
 	for _, mode := range []string{"session", "transaction"} {
+		b := b
+		if lock == "session" && mode != suits {
+			b.Apart = "the lock breaks behind such a pooler, which is what it is here to show"
+		}
 		registerAt("pgbouncer-"+mode+"-"+lock, ", through PgBouncer that pools by "+mode, pooled(mode, 0), b)
 	}
+	b.Apart = "its pool is too small on purpose"
 	registerAt("pgbouncer-small-"+lock, fmt.Sprintf(", through PgBouncer that pools %d connections by %s", smallPool, suits), pooled(suits, smallPool), b)
 }
 

@@ -6,15 +6,18 @@ dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
 holder='' token='' key=''
 
-answer() { jq -cn --argjson id "$id" "{id: \$id} + $1"; }
-say() { jq -cn --argjson id "$id" --arg type "$1" --arg error "$2" '{id: $id, type: $type, error: $error}'; }
+# jq has ended before its line is written: nothing is left to be frozen but what
+# holds the lock.
+line() { local l; l=$(jq -cn "$@") && printf '%s\n' "$l"; }
+answer() { line --argjson id "$id" "{id: \$id} + $1"; }
+say() { line --argjson id "$id" --arg type "$1" --arg error "$2" '{id: $id, type: $type, error: $error}'; }
 
 # hold runs etcdctl in the background, and gives notice if it ends by itself.
 hold() {
 	etcdctl --endpoints "$endpoints" -w fields lock --ttl "$ttl" "$key" >"$dir/out" &
 	echo $! >"$dir/pid"
 	wait $!
-	[ ! -e "$dir/held" ] || jq -cn --arg key "$key" '{f: "lost", key: $key}'
+	[ ! -e "$dir/held" ] || line --arg key "$key" '{f: "lost", key: $key}'
 	rm -f "$dir/held"
 }
 
@@ -79,7 +82,7 @@ while IFS= read -r line; do
 		;;
 	read)
 		if body=$(curl -sf --max-time 5 "$url" && echo .); then
-			jq -cn --argjson id "$id" --arg value "${body%.}" '{id: $id, type: "ok", value: $value}'
+			line --argjson id "$id" --arg value "${body%.}" '{id: $id, type: "ok", value: $value}'
 		else
 			say info 'the resource did not answer'
 		fi

@@ -41,7 +41,7 @@ type runFlags struct {
 
 func (f *runFlags) add(c *cobra.Command) {
 	fs := c.Flags()
-	fs.StringSliceVar(&f.backends, "backend", nil, `lock system to run on, repeatable; "all" is every one whose servers are found`)
+	fs.StringSliceVar(&f.backends, "backend", nil, `lock system to run on, repeatable; "all" is every lock whose servers are found`)
 	fs.StringSliceVar(&f.resources, "resource", nil, "what the lock protects, repeatable: "+strings.Join(resource.Names(), ", "))
 	fs.IntVar(&f.nodes, "nodes", 0, "number of servers (default: the backend's)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "lease to ask for (default: the scenario's)")
@@ -151,12 +151,15 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 				continue
 			}
 			for _, r := range resources {
+				if r != "" && len(b.Resources) > 0 && !slices.Contains(b.Resources, r) {
+					continue
+				}
 				p.units = append(p.units, unit{sc, b, r})
 			}
 		}
 	}
 	if len(p.units) == 0 {
-		return nil, usagef("nothing to run: no chosen scenario is meant for a chosen backend")
+		return nil, usagef("nothing to run: no chosen scenario is meant for a chosen backend and resource")
 	}
 	return p, nil
 }
@@ -179,7 +182,7 @@ func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
 				if err != nil {
 					return nil, err
 				}
-				if b.Test || p.flags.nodes > 0 && !slices.Contains(b.Nodes, p.flags.nodes) {
+				if b.Apart != "" || p.flags.nodes > 0 && !slices.Contains(b.Nodes, p.flags.nodes) {
 					continue
 				}
 				if err := available(b, p.flags); err != nil {

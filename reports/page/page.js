@@ -662,7 +662,7 @@ class Chart {
           drawn = b;
           // What ends on the same pixel is one.
           k = hi - lo < this.w ? k + 1 : Math.max(k + 1, ahead(k, hi, this.t(Math.max(drawn, this.left)), i => from[overlaps[i]]));
-          if (x2 + 6 <= free) continue;
+          if (many || x2 + 6 <= free) continue;
           const text = `\u26a0 OVERLAP ${length(len[i])}: ${who(C['overlap.a'][i])} and ${who(C['overlap.b'][i])}`;
           const w = this.room(text, '700 12px system-ui, sans-serif');
           const x = Math.max(this.left + 4, x2 + 6 + w > this.left + this.w ? (x2 - x1 > w + 10 ? x1 + 6 : x1 - w - 8) : (x2 - x1 > w + 10 ? x1 + 6 : x2 + 6));
@@ -671,6 +671,7 @@ class Chart {
         }
         k++;
       }
+      if (hi - lo > this.w / 10) this.boxed(`\u26a0 ${overlaps.length} overlaps: zoom in to tell them apart`, this.left + 8, AXIS + 13, paint.bad, '700 12px system-ui, sans-serif');
     });
     this.label('overlap', 8, AXIS + 12, paint.bad, '600 11.5px system-ui, sans-serif');
   }
@@ -694,7 +695,7 @@ class Chart {
   resource(y) {
     const g = this.g, at = C['applied.time'], what = C['applied.what'];
     g.fillStyle = paint.card;
-    g.fillRect(0, y, this.width, RESOURCE);
+    g.fillRect(0, y, this.width, RESOURCE + 4);
     g.fillStyle = paint.line;
     g.fillRect(0, y, this.width, 1);
     this.grid(y, RESOURCE);
