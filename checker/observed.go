@@ -27,6 +27,7 @@ type observation struct {
 // does not hold a lock now says nothing of a request which is still under way.
 func observed(h *history.History) []Finding {
 	f := &found{count: map[string]int{}}
+	told := map[int32]bool{} // operations, by the index of their invocation
 	for i := range h.Other {
 		e := &h.Other[i]
 		if e.Process != history.Observer {
@@ -48,6 +49,10 @@ func observed(h *history.History) []Finding {
 		if op == nil || op.RetIndex < 0 || int64(op.RetIndex) >= since {
 			continue // none, or what was seen may have been before its end
 		}
+		if told[op.Index] {
+			continue
+		}
+		told[op.Index] = true
 		events := append(operationEvents(op), e.Index)
 		who, lock := h.Processes[op.Process], fmt.Sprintf("%q", e.Key)
 		switch {

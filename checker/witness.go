@@ -2,7 +2,6 @@ package checker
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,14 +12,16 @@ import (
 // at formats a time of a history, as the diagrams do: in milliseconds.
 func at(t int64) string { return dur(t) }
 
-// dur formats a length of time in milliseconds: with one decimal, and with more
-// where that would say nothing.
+// dur formats a length of time in milliseconds: with one decimal, and where that
+// says nothing, with microseconds or nanoseconds behind the point.
 func dur(d int64) string {
 	digits := 1
-	if d > -1_000_000 && d < 1_000_000 {
-		for rest := d % 100_000; rest != 0 && digits < 6; digits++ {
-			rest %= int64(math.Pow10(5 - digits))
-		}
+	switch size := max(d, -d); {
+	case size == 0:
+	case size < 1_000:
+		digits = 6
+	case size < 1_000_000:
+		digits = 3
 	}
 	return strconv.FormatFloat(float64(d)/1e6, 'f', digits, 64) + " ms"
 }

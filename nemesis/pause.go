@@ -34,43 +34,60 @@ type process struct {
 }
 
 // Inject stops every process of the targets and waits until the system reports
-// each as stopped.
+// each as stopped. Processes that end meanwhile are left out, as long as one of
+// each target is stopped.
 func (p *pause) Inject(ctx context.Context, targets []Target) (Proof, error) {
 	if len(targets) == 0 {
 		return "", errors.New("pause: no target")
 	}
+	var proof []string
 	for _, t := range targets {
-		ps, ok := t.(Processes)
-		if !ok {
-			return "", fmt.Errorf("pause: %s is not made of processes", t.Name())
-		}
-		pids, err := ps.PIDs()
+		stopped, err := p.freeze(ctx, t)
 		if err != nil {
 			return "", fmt.Errorf("pause %s: %w", t.Name(), err)
 		}
-		if len(pids) == 0 {
-			return "", fmt.Errorf("pause %s: no process is running", t.Name())
-		}
-		for _, pid := range pids {
-			s, err := processState(pid)
-			if err != nil {
-				return "", fmt.Errorf("pause %s: %w", t.Name(), err)
-			}
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				return "", fmt.Errorf("pause %s: stop process %d: %w", t.Name(), pid, err)
-			}
-			p.frozen = append(p.frozen, process{pid, s.start})
-		}
-	}
-	var proof []string
-	for _, f := range p.frozen {
-		s, err := awaitState(ctx, f, func(s state) bool { return s.code == 'T' })
-		if err != nil {
-			return "", fmt.Errorf("pause: %w", err)
-		}
-		proof = append(proof, fmt.Sprintf("process %d in state %c", f.pid, s.code))
+		proof = append(proof, stopped...)
 	}
 	return Proof(strings.Join(proof, ", ")), nil
+}
+
+func (p *pause) freeze(ctx context.Context, t Target) (proof []string, err error) {
+	ps, ok := t.(Processes)
+	if !ok {
+		return nil, errors.New("it is not made of processes")
+	}
+	pids, err := ps.PIDs()
+	if err != nil {
+		return nil, err
+	}
+	var stopping []process
+	for _, pid := range pids {
+		s, err := processState(pid)
+		if err != nil {
+			continue // it has ended since
+		}
+		switch err := syscall.Kill(pid, syscall.SIGSTOP); {
+		case errors.Is(err, syscall.ESRCH):
+		case err != nil:
+			return nil, fmt.Errorf("stop process %d: %w", pid, err)
+		default:
+			stopping = append(stopping, process{pid, s.start})
+		}
+	}
+	p.frozen = append(p.frozen, stopping...)
+	for _, f := range stopping {
+		switch s, err := awaitState(ctx, f, func(s state) bool { return s.code == 'T' }); {
+		case errors.Is(err, errEnded):
+		case err != nil:
+			return nil, err
+		default:
+			proof = append(proof, fmt.Sprintf("process %d in state %c", f.pid, s.code))
+		}
+	}
+	if len(proof) == 0 {
+		return nil, errors.New("no process is running")
+	}
+	return proof, nil
 }
 
 // Heal lets every stopped process go on and waits until none is stopped any
@@ -80,19 +97,21 @@ func (p *pause) Heal(ctx context.Context) (Proof, error) {
 	var errs []error
 	for _, f := range p.frozen {
 		s, err := processState(f.pid)
-		if err != nil || s.start != f.start {
+		if err == nil && s.start == f.start {
+			if err = syscall.Kill(f.pid, syscall.SIGCONT); err == nil {
+				s, err = awaitState(ctx, f, func(s state) bool { return s.code != 'T' })
+			}
+		} else {
+			err = errEnded
+		}
+		switch {
+		case errors.Is(err, errEnded), errors.Is(err, syscall.ESRCH):
 			proof = append(proof, fmt.Sprintf("process %d is gone", f.pid))
-			continue
-		}
-		if err := syscall.Kill(f.pid, syscall.SIGCONT); err != nil {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("continue process %d: %w", f.pid, err))
-			continue
+		default:
+			proof = append(proof, fmt.Sprintf("process %d in state %c", f.pid, s.code))
 		}
-		if s, err = awaitState(ctx, f, func(s state) bool { return s.code != 'T' }); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		proof = append(proof, fmt.Sprintf("process %d in state %c", f.pid, s.code))
 	}
 	p.frozen = nil
 	return Proof(strings.Join(proof, ", ")), errors.Join(errs...)
@@ -104,7 +123,11 @@ type state struct {
 	start string // start time, opaque
 }
 
-// awaitState waits until ok holds of the state of p.
+// errEnded says that a process has ended.
+var errEnded = errors.New("the process has ended")
+
+// awaitState waits until ok holds of the state of p. The error is errEnded if it
+// ends first.
 func awaitState(ctx context.Context, p process, ok func(state) bool) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
@@ -112,11 +135,8 @@ func awaitState(ctx context.Context, p process, ok func(state) bool) (state, err
 	defer tick.Stop()
 	for {
 		s, err := processState(p.pid)
-		if err != nil {
-			return s, err
-		}
-		if s.start != p.start || s.code == 'Z' {
-			return s, fmt.Errorf("process %d has ended", p.pid)
+		if err != nil || s.start != p.start || s.code == 'Z' {
+			return s, errEnded
 		}
 		if ok(s) {
 			return s, nil

@@ -3,6 +3,7 @@ package nemesis
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"os/exec"
 	"strings"
@@ -85,8 +86,8 @@ func TestPauseFails(t *testing.T) {
 		want    string
 	}{
 		{"no target", nil, "no target"},
-		{"target without processes", []Target{named("lock")}, "lock is not made of processes"},
-		{"process that has ended", []Target{gone}, "pause cat: process"},
+		{"target without processes", []Target{named("lock")}, "pause lock: it is not made of processes"},
+		{"process that has ended", []Target{gone}, "pause cat: no process is running"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -101,6 +102,26 @@ func TestPauseFails(t *testing.T) {
 		})
 	}
 }
+
+// Processes of a target may end while it is being stopped: a helper, say.
+func TestPauseLeavesOutProcessesThatEnd(t *testing.T) {
+	ctx := context.Background()
+	gone, lives := startCat(t), startCat(t)
+	_ = gone.cmd.Process.Kill()
+	_ = gone.cmd.Wait()
+	f := &pause{}
+	defer f.Heal(ctx)
+	proof, err := f.Inject(ctx, []Target{both{gone, lives}})
+	if err != nil || !strings.Contains(string(proof), fmt.Sprintf("process %d in state T", lives.cmd.Process.Pid)) {
+		t.Errorf("inject: %q, %v", proof, err)
+	}
+}
+
+// both is a target of two processes.
+type both struct{ a, b *cat }
+
+func (b both) Name() string         { return "both" }
+func (b both) PIDs() ([]int, error) { return []int{b.a.cmd.Process.Pid, b.b.cmd.Process.Pid}, nil }
 
 func TestPauseHealsProcessThatDied(t *testing.T) {
 	ctx := context.Background()
