@@ -89,7 +89,7 @@ func (r *redis) role(ctx context.Context) (role string, err error) {
 
 func (r *redis) promote(ctx context.Context) error {
 	err := r.with(ctx, func(c *goredis.Client) error {
-		if err := c.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+		if err := c.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 			return err
 		}
 		return c.ConfigRewrite(ctx).Err() // it is to be one after a restart, too
