@@ -166,19 +166,18 @@ func TestShrinkStops(t *testing.T) {
 	}
 }
 
-func TestJudgedRunsNoMoreThanItMust(t *testing.T) {
+func TestRepeatedRunsNoMoreThanItMust(t *testing.T) {
 	for _, c := range []struct {
 		outcomes string // h is a hit
 		k        int
-		want     bool
-		runs     int
+		hits, of int
 	}{
-		{"hhh", 3, true, 3}, {"hh-", 2, true, 2}, {"-hh", 2, true, 3}, {"---", 2, false, 2}, {"-hh", 3, false, 1}, {"h--", 2, false, 3},
+		{"hhh", 3, 3, 3}, {"-hh", 2, 2, 3}, {"---", 2, 0, 2}, {"-hh", 3, 0, 1}, {"h--", 2, 1, 3},
 	} {
 		runs := 0
-		got, err := judged(func() (bool, error) { runs++; return c.outcomes[runs-1] == 'h', nil }, c.k, len(c.outcomes))
-		if err != nil || got != c.want || runs != c.runs {
-			t.Errorf("%s, %d wanted: %v after %d runs, want %v after %d", c.outcomes, c.k, got, runs, c.want, c.runs)
+		hits, of, err := repeated(func() (bool, error) { runs++; return c.outcomes[runs-1] == 'h', nil }, c.k, len(c.outcomes))
+		if err != nil || hits != c.hits || of != c.of || runs != of {
+			t.Errorf("%s, %d wanted: %d of %d after %d runs, want %d of %d", c.outcomes, c.k, hits, of, runs, c.hits, c.of)
 		}
 	}
 }

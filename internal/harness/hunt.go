@@ -41,30 +41,26 @@ type Found struct {
 	Hits, Of int                 // how often Shrunk did, and of how many runs
 }
 
-// How candidates are judged when a schedule is shrunk: one stands if it showed
-// the violation in shrinkHits of shrinkRuns, the result is run rateRuns times.
+// How candidates are judged: one stands if it showed the violation in judgeRuns of
+// as many runs; what is left in the end is run rateRuns times, of which rateHits
+// must show it. What does not stand came by luck, and the hunt goes on.
 const (
-	shrinkHits = 3
-	shrinkRuns = 3
-	rateRuns   = 10
+	judgeRuns = 3
+	rateHits  = 9
+	rateRuns  = 10
 )
 
 // shrinkLimit bounds the number of candidates.
 const shrinkLimit = 60
 
-// Hunt runs random schedules until one violates a property, shrinks that schedule
-// by running parts of it, and saves what is left as a scenario. The error is of
-// the kind that keeps runs from being made at all.
+// Hunt runs random schedules until one violates a property again and again,
+// shrinks that schedule by running parts of it, and saves what is left as a
+// scenario. If time runs out before, the last that came by luck is saved, with its
+// hit rate. The error is of the kind that keeps runs from being made at all.
 func Hunt(ctx context.Context, o HuntOptions) (*Found, error) {
 	begin := time.Now()
 	f := &Found{}
-	var hit *scenarios.Scenario
-	var seed int64
-	for f.Run == nil {
-		if ctx.Err() != nil || time.Since(begin) >= o.Time {
-			f.Elapsed = time.Since(begin)
-			return f, nil
-		}
+	for ctx.Err() == nil && time.Since(begin) < o.Time {
 		run := o.Run
 		run.Seed += int64(f.Runs)
 		sc, err := Compose(o.Scenario, run.Seed, o.Faults, leaseOf(run, o.Scenario), Topology{Servers: o.Servers, Leader: o.Leader})
@@ -76,31 +72,39 @@ func Hunt(ctx context.Context, o HuntOptions) (*Found, error) {
 			return nil, err
 		}
 		f.Runs++
+		f.Elapsed = time.Since(begin)
 		violated := Violated(r, o.Properties)
-		word := strings.Join(violated, ", ") + " violated"
-		switch {
-		case len(violated) > 0:
-			f.Run, f.Property = r, violated[0]
-			hit, seed = sc, run.Seed
-		case r.Status == reports.Error:
-			f.Failed++
-			word = "failed: " + strings.Join(r.Reasons, "; ")
-		case r.Status == reports.Inconclusive:
-			f.Inconclusive++
-			word = "inconclusive: " + strings.Join(r.Reasons, "; ")
-		default:
-			word = "nothing"
-		}
-		o.Progress(fmt.Sprintf("run %d, seed %d, %d faults: %s", f.Runs, run.Seed, len(sc.Nemesis), word))
-		if f.Run == nil {
+		o.Progress(fmt.Sprintf("run %d, seed %d, %d faults: %s", f.Runs, run.Seed, len(sc.Nemesis), f.count(r, violated)))
+		if len(violated) == 0 {
 			// Thousands of runs in which nothing was found are of no use.
 			if err := os.RemoveAll(r.Dir); err != nil {
 				return nil, err
 			}
+			continue
 		}
+		f.Run, f.Property = r, violated[0]
+		stands, err := f.shrink(ctx, o, sc, run.Seed)
+		if err != nil || stands {
+			return f, err
+		}
+		o.Progress(fmt.Sprintf("that came by luck (%d of %d runs): on", f.Hits, f.Of))
 	}
-	f.Elapsed = time.Since(begin)
-	return f, f.shrink(ctx, o, hit, seed)
+	return f, nil
+}
+
+// count counts what a run came to, and says it.
+func (f *Found) count(r *reports.Run, violated []string) string {
+	switch {
+	case len(violated) > 0:
+		return strings.Join(violated, ", ") + " violated"
+	case r.Status == reports.Error:
+		f.Failed++
+		return "failed: " + strings.Join(r.Reasons, "; ")
+	case r.Status == reports.Inconclusive:
+		f.Inconclusive++
+		return "inconclusive: " + strings.Join(r.Reasons, "; ")
+	}
+	return "nothing"
 }
 
 // leaseOf is the lease that a run asks for.
@@ -115,9 +119,9 @@ func leaseOf(o Options, sc *scenarios.Scenario) time.Duration {
 	return ttl
 }
 
-// shrink shrinks the schedule in which a violation was found, and measures how
-// often what is left shows it.
-func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenario, seed int64) error {
+// shrink shrinks the schedule in which a violation was found, measures how often
+// what is left shows it, saves it, and reports whether it stands.
+func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenario, seed int64) (bool, error) {
 	ttl := leaseOf(o.Run, sc)
 	run := o.Run
 	run.Seed = seed
@@ -133,29 +137,31 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 		return slices.Contains(Violated(r, []string{f.Property}), f.Property), os.RemoveAll(r.Dir)
 	}
 	judge := func(c candidate) (bool, error) {
-		return judged(func() (bool, error) { return once(c) }, shrinkHits, shrinkRuns)
+		hits, _, err := repeated(func() (bool, error) { return once(c) }, judgeRuns, judgeRuns)
+		return hits == judgeRuns, err
 	}
 	whole := candidate{entries: sc.Nemesis, length: sc.Workload.For}
-	best, err := shrink(ctx, whole, ttl, judge, o.Progress)
+	best := whole
+	again, err := judge(whole)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for range rateRuns {
-		if ctx.Err() != nil {
-			break
-		}
-		again, err := once(best)
-		if err != nil {
-			return err
-		}
-		f.Of++
-		if again {
-			f.Hits++
+	if again {
+		if best, err = shrink(ctx, whole, ttl, judge, o.Progress); err != nil {
+			return false, err
 		}
 	}
+	if f.Hits, f.Of, err = repeated(func() (bool, error) { return once(best) }, rateHits, rateRuns); err != nil {
+		return false, err
+	}
+	return f.Hits >= rateHits, f.save(o, best, sc, ttl, seed)
+}
+
+// save saves a schedule as a scenario, with its hit rate.
+func (f *Found) save(o HuntOptions, c candidate, sc *scenarios.Scenario, ttl time.Duration, seed int64) (err error) {
 	comment := fmt.Sprintf("Found by a hunt on %s (resource %s, TTL %v, seed %d) and shrunk from %d faults to %d:\n%s is violated. Reproduced in %d of %d runs.",
-		f.Run.Backend, f.Run.Resource, ttl, seed, len(sc.Nemesis), len(best.entries), f.Property, f.Hits, f.Of)
-	if f.Shrunk, err = best.scenario(sc, comment); err != nil {
+		f.Run.Backend, f.Run.Resource, ttl, seed, len(sc.Nemesis), len(c.entries), f.Property, f.Hits, f.Of)
+	if f.Shrunk, err = c.scenario(sc, comment); err != nil {
 		return err
 	}
 	f.Shrunk.Name = fmt.Sprintf("hunt-%s-%d", f.Run.Backend, seed)
@@ -171,23 +177,20 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 	return nil
 }
 
-// judged runs until it is certain whether a candidate shows the violation in k
-// of n runs.
-func judged(run func() (bool, error), k, n int) (bool, error) {
-	hits := 0
-	for i := range n {
+// repeated runs n times, or until fewer than k hits have become certain, and
+// returns the hits and the number of runs.
+func repeated(run func() (bool, error), k, n int) (hits, of int, err error) {
+	for of < n && hits+n-of >= k {
 		hit, err := run()
 		if err != nil {
-			return false, err
+			return hits, of, err
 		}
+		of++
 		if hit {
 			hits++
 		}
-		if hits == k || hits+n-1-i < k {
-			break
-		}
 	}
-	return hits == k, nil
+	return hits, of, nil
 }
 
 // candidate is a schedule that might do.

@@ -41,7 +41,7 @@ const ending = `{"index":5,"time":9000000,"process":"A","type":"invoke","f":"rel
 func TestInABrowser(t *testing.T) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("chromium is not installed: scripts/install-servers chromium installs it")
+		t.Skip("chromium is not installed: scripts/install-servers tests installs it")
 	}
 	dir := t.TempDir()
 	put(t, dir, "first", runJSON("gc-pause", "redis", "violation"), doubleHold+ending)

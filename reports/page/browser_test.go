@@ -42,7 +42,7 @@ func open(t testing.TB, html string, width, height int64) *browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("chromium is not installed: scripts/install-servers chromium installs it")
+		t.Skip("chromium is not installed: scripts/install-servers tests installs it")
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "page.html")
