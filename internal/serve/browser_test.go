@@ -43,6 +43,7 @@ func TestInABrowser(t *testing.T) {
 	if err != nil {
 		t.Skip("chromium is not installed: scripts/install-servers tests installs it")
 	}
+	t.Setenv("TMPDIR", t.TempDir()) // what the browser leaves behind goes with the test
 	dir := t.TempDir()
 	put(t, dir, "first", runJSON("gc-pause", "redis", "violation"), doubleHold+ending)
 	put(t, dir, "second", runJSON("gc-pause", "etcd", "violation"), doubleHold+ending)

@@ -44,6 +44,7 @@ func open(t testing.TB, html string, width, height int64) *browser {
 	if err != nil {
 		t.Skip("chromium is not installed: scripts/install-servers tests installs it")
 	}
+	t.Setenv("TMPDIR", t.TempDir()) // what the browser leaves behind goes with the test
 	dir := t.TempDir()
 	file := filepath.Join(dir, "page.html")
 	if err := os.WriteFile(file, []byte(html), 0o600); err != nil {
