@@ -41,6 +41,25 @@ func (c *Cache) binary(ctx context.Context, s Software, path string) (Binary, er
 	return bin, nil
 }
 
+// contained is the program of an image, which ask is called for once.
+func (c *Cache) contained(image string, ask func() (Binary, error)) (Binary, error) {
+	key := [2]string{"image", image}
+	c.mu.Lock()
+	bin, ok := c.binaries[key]
+	c.mu.Unlock()
+	if ok {
+		return bin, nil
+	}
+	bin, err := ask()
+	if err != nil {
+		return Binary{}, err
+	}
+	c.mu.Lock()
+	c.binaries[key] = bin
+	c.mu.Unlock()
+	return bin, nil
+}
+
 // template returns the initialised cluster of a server, which make is called
 // for once.
 func (c *Cache) template(path string, make func() (*template, error)) (*template, error) {

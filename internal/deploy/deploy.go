@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,15 @@ type Options struct {
 	// are to reach what a server serves them at addr, such as that of a proxy;
 	// nil means addr itself. Peers are the names of those members.
 	Peer func(server, addr string, peers []string) (string, error)
+	// Host returns the address on which a server listens, which Start has it
+	// reach: that of a network namespace. Nil means 127.0.0.1. Only PostgreSQL
+	// servers without standby can be elsewhere; others are not started.
+	Host func(server string) (string, error)
+	// Containers runs servers as containers; nil runs them as processes. Close
+	// ends it. Bin, Start, Host and Dial are not used then.
+	Containers *Containers
+	// Dial connects to a server at its Host; nil means as usual.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Local runs servers as processes of this machine. Its methods may be called
@@ -123,7 +133,13 @@ func (l *Local) Start(ctx context.Context, servers []backends.Server) ([]*Node, 
 		}
 	}
 	groups := together(nodes)
-	if err := l.inOrder(ctx, groups); err != nil {
+	if l.options.Containers != nil {
+		err = l.layOut(ctx, groups)
+	}
+	if err == nil {
+		err = l.inOrder(ctx, groups)
+	}
+	if err != nil {
 		for _, n := range nodes {
 			err = errors.Join(err, n.kill(context.WithoutCancel(ctx)))
 		}
@@ -211,7 +227,10 @@ const portTries = 3
 
 func (l *Local) startGroup(ctx context.Context, group []*Node) error {
 	for try := 1; ; try++ {
-		err := l.setUp(ctx, group)
+		var err error
+		if l.options.Containers == nil { // else it is set up already
+			err = l.setUp(ctx, group)
+		}
 		if err == nil {
 			err = forEach(ctx, group, func(ctx context.Context, n *Node) error { return n.body.start(ctx) })
 		}
@@ -243,7 +262,10 @@ func (l *Local) setUp(ctx context.Context, group []*Node) error {
 	if err != nil {
 		return err
 	}
-	s := site{bin: bin, port: l.port, peer: l.options.Peer, cache: l.cache, reach: l.reach}
+	if l.options.Host != nil && sw.Name != "postgres" {
+		return fmt.Errorf("set up %s: a server of %s cannot be in a network namespace: only those of postgres can", group[0].Name(), sw.Name)
+	}
+	s := site{bin: bin, host: l.options.Host, dial: l.options.Dial, port: l.port, peer: l.options.Peer, cache: l.cache, reach: l.reach}
 	for _, n := range group {
 		dir := filepath.Join(l.root, n.Name())
 		s.servers = append(s.servers, n.server)
@@ -275,6 +297,7 @@ func (l *Local) Close() error {
 		}
 		l.closed = errors.Join(
 			forEach(ctx, nodes, func(_ context.Context, n *Node) error { return n.kill(ctx) }),
+			l.removeContainers(ctx),
 			l.ports.close(),
 			guard.RemoveDir(l.root),
 		)
@@ -283,6 +306,13 @@ func (l *Local) Close() error {
 		}
 	})
 	return l.closed
+}
+
+func (l *Local) removeContainers(ctx context.Context) error {
+	if l.options.Containers == nil {
+		return nil
+	}
+	return l.options.Containers.close(ctx)
 }
 
 // forEach calls f for all at once, waits for all, and returns the first error;

@@ -2,12 +2,14 @@ package deploy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -68,6 +70,9 @@ func init() {
 					}
 					m.options[k] = n
 				}
+				if err := m.place(s); err != nil {
+					return nil, err
+				}
 				for _, port := range []*int{&m.client, &m.peer} {
 					var err error
 					if *port, err = s.port(); err != nil {
@@ -88,6 +93,19 @@ func init() {
 	})
 }
 
+// place says where a member listens and where it is reached.
+func (m *etcd) place(s site) (err error) {
+	if m.host, err = s.at(m.name); err != nil {
+		return err
+	}
+	m.bind, m.peerHost = m.host, m.host
+	if s.contained != nil {
+		m.bind, m.peerHost = "0.0.0.0", s.contained.peerHost(m.name)
+		m.apart = s.contained.published()
+	}
+	return nil
+}
+
 type etcdCluster struct {
 	token   string
 	bin     Binary
@@ -98,7 +116,7 @@ type etcdCluster struct {
 // there are others.
 func (c *etcdCluster) advertise(peer func(server, addr string, peers []string) (string, error)) error {
 	for _, m := range c.members {
-		m.advertised = m.listenPeerURL()
+		m.advertised = m.ownPeerURL()
 		if peer == nil || len(c.members) == 1 {
 			continue
 		}
@@ -108,7 +126,7 @@ func (c *etcdCluster) advertise(peer func(server, addr string, peers []string) (
 				others = append(others, o.name)
 			}
 		}
-		addr, err := peer(m.name, address(m.peer), others)
+		addr, err := peer(m.name, net.JoinHostPort(m.peerHost, strconv.Itoa(m.peer)), others)
 		if err != nil {
 			return err
 		}
@@ -127,19 +145,27 @@ func (c *etcdCluster) initial() string {
 }
 
 type etcd struct {
-	cluster      *etcdCluster
-	name, dir    string
-	options      map[string]int
-	client, peer int
-	advertised   string // the peer URL that the others are told
+	cluster        *etcdCluster
+	name, dir      string
+	options        map[string]int
+	client, peer   int
+	host, peerHost string // where the harness and clients reach it, and where the others do
+	bind           string // where it listens
+	apart          bool   // only clients reach it, and the other members
+	advertised     string // the peer URL that the others are told
 }
 
-func (m *etcd) url() string           { return "http://" + address(m.client) }
+func (m *etcd) url() string           { return httpAt(m.host, m.client) }
 func (m *etcd) peerURL() string       { return m.advertised }
-func (m *etcd) listenPeerURL() string { return "http://" + address(m.peer) }
-func (m *etcd) listens() []int        { return []int{m.client, m.peer} }
-func (m *etcd) ended() error          { return nil }
-func (m *etcd) conf() string          { return filepath.Join(m.dir, "etcd.json") }
+func (m *etcd) listenPeerURL() string { return httpAt(m.bind, m.peer) }
+func (m *etcd) ownPeerURL() string    { return httpAt(m.peerHost, m.peer) }
+func httpAt(host string, port int) string {
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+func (m *etcd) listens() []int { return []int{m.client, m.peer} }
+func (m *etcd) ended() error   { return nil }
+func (m *etcd) conf() string   { return filepath.Join(m.dir, "etcd.json") }
 
 func (m *etcd) prepare(ctx context.Context, again bool) error {
 	state := "new"
@@ -149,13 +175,18 @@ func (m *etcd) prepare(ctx context.Context, again bool) error {
 			return fmt.Errorf("join the cluster anew: %w", err)
 		}
 	}
+	if !again {
+		if err := m.afterThoseBefore(ctx); err != nil {
+			return err
+		}
+	}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return err
 	}
 	conf := map[string]any{
 		"name":                        m.name,
 		"data-dir":                    filepath.Join(m.dir, "data"),
-		"listen-client-urls":          m.url(),
+		"listen-client-urls":          httpAt(m.bind, m.client),
 		"advertise-client-urls":       m.url(),
 		"listen-peer-urls":            m.listenPeerURL(),
 		"initial-advertise-peer-urls": m.peerURL(),
@@ -177,6 +208,38 @@ func (m *etcd) prepare(ctx context.Context, again bool) error {
 		return err
 	}
 	return os.WriteFile(m.conf(), b, 0o600)
+}
+
+// afterThoseBefore waits until the member before this one, if there is one, answers
+// its peers. A new member first asks each of the others whether it was a member
+// before. One that does not listen yet is as good an answer as one that serves,
+// but members that have all just begun to listen wait for each other, a second
+// for each.
+func (m *etcd) afterThoseBefore(ctx context.Context) error {
+	i := slices.Index(m.cluster.members, m)
+	if i == 0 || m.apart {
+		return nil
+	}
+	before := m.cluster.members[i-1]
+	var last error
+	for {
+		err := before.answersPeers(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s, which starts before, does not answer its peers: %w (last: %w)", before.name, context.Cause(ctx), cmp.Or(last, err))
+		case <-time.After(poll):
+			last = err
+		}
+	}
+}
+
+func (m *etcd) answersPeers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return call(ctx, http.MethodGet, m.ownPeerURL()+"/members", nil, nil)
 }
 
 func (m *etcd) command() (*exec.Cmd, error) {

@@ -34,6 +34,17 @@ type body interface {
 	pids() ([]int, error)
 }
 
+// program is what runs there; nil if that is inside the harness.
+func (n *Node) program() program {
+	switch b := n.body.(type) {
+	case *process:
+		return b.program
+	case *container:
+		return b.program
+	}
+	return nil
+}
+
 // Name returns the server's name, unique in the run.
 func (n *Node) Name() string { return n.server.Name }
 

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -119,19 +120,30 @@ func (l *Local) reach(from, to string) (peer, error) {
 	if err != nil {
 		return peer{}, err
 	}
-	p, ok := n.body.(*process)
-	if !ok {
+	p := n.program()
+	if p == nil {
 		return peer{}, fmt.Errorf("%s is no process of its own, %s cannot use it", to, from)
 	}
-	u, err := url.Parse(p.url())
+	at, err := l.addressFor(n, p)
 	if err != nil {
 		return peer{}, fmt.Errorf("address of %s: %w", to, err)
 	}
-	at := u.Host
 	if l.options.Peer != nil {
 		if at, err = l.options.Peer(to, at, []string{from}); err != nil {
 			return peer{}, fmt.Errorf("address of %s for %s: %w", to, from, err)
 		}
 	}
-	return peer{at, p.program}, nil
+	return peer{at, p}, nil
+}
+
+// addressFor is where other servers reach a server's program.
+func (l *Local) addressFor(n *Node, p program) (string, error) {
+	u, err := url.Parse(p.url())
+	if err != nil {
+		return "", err
+	}
+	if l.options.Containers != nil {
+		return net.JoinHostPort(l.options.Containers.Address(n.Name(), PeersNetwork), u.Port()), nil
+	}
+	return u.Host, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,7 +34,7 @@ func init() {
 		},
 		needs: named(poolOf),
 		programs: func(s site) ([]program, error) {
-			owner, err := postgresOwner()
+			owner, err := s.owner()
 			if err != nil {
 				return nil, err
 			}
@@ -60,8 +61,12 @@ func init() {
 					return nil, err
 				}
 				// Like Postgres it refuses to be root.
-				as := &postgres{owner: owner}
-				all = append(all, &pgbouncer{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port, as: as, behind: behind, at: database.address})
+				host, err := s.at(server.Name)
+				if err != nil {
+					return nil, err
+				}
+				as := &postgres{owner: owner, contained: s.contained, host: host}
+				all = append(all, &pgbouncer{bin: s.bin, dir: s.dirs[i], options: server.Options, host: host, port: port, as: as, behind: behind, at: database.address})
 			}
 			return all, nil
 		},
@@ -72,6 +77,7 @@ type pgbouncer struct {
 	bin     Binary
 	dir     string
 	options map[string]string
+	host    string // it listens there, unless it is a container
 	port    int
 	as      *postgres
 	behind  *postgres // the server
@@ -89,9 +95,14 @@ func (b *pgbouncer) prepare(context.Context, bool) error {
 	var conf strings.Builder
 	fmt.Fprintf(&conf, "[databases]\n%s = host=%s port=%d dbname=%s user=%s password=%s\n\n[pgbouncer]\n",
 		server.Database, server.Host, server.Port, server.Database, server.User, server.Password)
-	fmt.Fprintf(&conf, "listen_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npidfile = %s\n"+
+	fmt.Fprintf(&conf, "listen_addr = %s\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\n"+
 		// What clients of Go and Java send, and PgBouncer would refuse.
-		"ignore_startup_parameters = extra_float_digits\n", b.port, b.pidFile())
+		"ignore_startup_parameters = extra_float_digits\n", b.as.binding(), b.port)
+	if b.as.contained == nil {
+		// In a container there is always a process of the same id, so that it
+		// would not start over the file of one that was killed.
+		fmt.Fprintf(&conf, "pidfile = %s\n", b.pidFile())
+	}
 	for _, k := range sortedKeys(b.options) {
 		if k != poolOf {
 			fmt.Fprintf(&conf, "%s = %s\n", k, b.options[k])
@@ -125,12 +136,14 @@ func (b *pgbouncer) command() (*exec.Cmd, error) {
 // ready reads the process id from the file that is written once the port is
 // bound, and makes a connection, all the way to the server.
 func (b *pgbouncer) ready(ctx context.Context, pid int) error {
-	text, err := os.ReadFile(b.pidFile())
-	if err != nil {
-		return err
-	}
-	if got := strings.TrimSpace(string(text)); got != strconv.Itoa(pid) {
-		return fmt.Errorf("its pid file says %q, not %d", got, pid)
+	if pid != 0 {
+		text, err := os.ReadFile(b.pidFile())
+		if err != nil {
+			return err
+		}
+		if got := strings.TrimSpace(string(text)); got != strconv.Itoa(pid) {
+			return fmt.Errorf("its pid file says %q, not %d", got, pid)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -141,6 +154,8 @@ func (b *pgbouncer) ready(ctx context.Context, pid int) error {
 	return errors.Join(c.Exec(ctx, "SELECT 1").Close(), c.Close(ctx))
 }
 
-func (b *pgbouncer) ended() error   { return nil }
-func (b *pgbouncer) url() string    { return b.behind.urlAt(address(b.port)) }
+func (b *pgbouncer) ended() error { return nil }
+func (b *pgbouncer) url() string {
+	return b.behind.urlAt(net.JoinHostPort(b.host, strconv.Itoa(b.port)))
+}
 func (b *pgbouncer) listens() []int { return []int{b.port} }

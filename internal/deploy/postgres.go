@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/lockcheck/lockcheck/internal/guard"
 )
@@ -46,7 +49,7 @@ func findPostgres(ctx context.Context, path string) (Binary, error) {
 }
 
 func postgresPrograms(s site) ([]program, error) {
-	owner, err := postgresOwner()
+	owner, err := s.owner()
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +66,10 @@ func postgresPrograms(s site) ([]program, error) {
 		}
 		p := &postgres{
 			bin: s.bin, dir: s.dirs[i], options: server.Options, port: port, owner: owner, cache: s.cache, name: server.Name,
+			dial: s.dial, contained: s.contained,
+		}
+		if p.host, err = s.at(server.Name); err != nil {
+			return nil, err
 		}
 		name, isStandby := server.Options[standbyOf]
 		if isStandby != (server.Software == standbySoftware) {
@@ -89,14 +96,25 @@ type postgres struct {
 	bin     Binary
 	dir     string
 	options map[string]string
+	host    string // it listens there, unless it is a container
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	port    int
 	owner   *syscall.Credential // nil is the present user
 	cache   *Cache
 
-	name     string
-	primary  *peer // what this one is a standby of, nil if it is none
-	streamed bool  // it has been connected to it
-	password string
+	name      string
+	primary   *peer // what this one is a standby of, nil if it is none
+	streamed  bool  // it has been connected to it
+	password  string
+	contained *contained // nil for a process
+}
+
+// owner returns the user to run Postgres as; that of a container is its own matter.
+func (s site) owner() (*syscall.Credential, error) {
+	if s.contained != nil {
+		return nil, nil
+	}
+	return postgresOwner()
 }
 
 // postgresOwner returns the user to run as, since Postgres refuses root.
@@ -124,7 +142,10 @@ func postgresOwner() (*syscall.Credential, error) {
 
 func (p *postgres) cmd(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	if p.contained == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "LC_ALL=C")
 	if p.owner != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.owner}
 	}
@@ -170,7 +191,7 @@ func (p *postgres) newTemplate(ctx context.Context) (_ *template, err error) {
 		"--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync",
 		"--wal-segsize", "1") // MB; the standard 16 are most of what is to be copied
 	cmd.Dir = t.data
-	if _, err := output(ctx, cmd); err != nil {
+	if err := p.run(ctx, cmd, root); err != nil {
 		as := ""
 		if p.owner != nil {
 			as = fmt.Sprintf(" as the user with id %d (who must get into %s; TMPDIR says where that is)", p.owner.Uid, filepath.Dir(root))
@@ -184,7 +205,7 @@ func (p *postgres) prepare(ctx context.Context, _ bool) error {
 	if p.primary != nil {
 		return p.clone(ctx)
 	}
-	t, err := p.cache.template(p.bin.Path, func() (*template, error) { return p.newTemplate(ctx) })
+	t, err := p.cache.template(p.templateOf(), func() (*template, error) { return p.newTemplate(ctx) })
 	if err != nil {
 		return err
 	}
@@ -202,7 +223,25 @@ func (p *postgres) prepare(ctx context.Context, _ bool) error {
 		}
 		fmt.Fprintf(&conf, "%s = '%s'\n", k, strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(p.options[k]))
 	}
+	if p.contained != nil {
+		if err := appendTo(filepath.Join(p.dir, "pg_hba.conf"), "host all,replication all all scram-sha-256\n"); err != nil {
+			return err
+		}
+	} else if p.host != "127.0.0.1" {
+		// Its clients are on the same network, and not on the same machine.
+		if err := appendTo(filepath.Join(p.dir, "pg_hba.conf"), "host all all samenet scram-sha-256\n"); err != nil {
+			return err
+		}
+	}
 	return appendTo(filepath.Join(p.dir, "postgresql.conf"), conf.String())
+}
+
+// templateOf is what a template is kept under.
+func (p *postgres) templateOf() string {
+	if p.contained != nil {
+		return p.contained.image
+	}
+	return p.bin.Path
 }
 
 func appendTo(path, text string) error {
@@ -260,8 +299,24 @@ func (p *postgres) command() (*exec.Cmd, error) {
 	}
 	return p.cmd(p.bin.Path, "-D", p.dir,
 		"-c", "port="+strconv.Itoa(p.port),
-		"-c", "listen_addresses=127.0.0.1",
+		"-c", "listen_addresses="+p.binding(),
 		"-c", "unix_socket_directories="+sockets), nil
+}
+
+func (p *postgres) binding() string {
+	if p.contained != nil {
+		return "*"
+	}
+	return p.host
+}
+
+// run runs one of its other programs, which fills a folder, to its end.
+func (p *postgres) run(ctx context.Context, cmd *exec.Cmd, folder string) error {
+	if p.contained != nil {
+		return p.contained.run(ctx, cmd, folder)
+	}
+	_, err := output(ctx, cmd)
+	return err
 }
 
 func (p *postgres) pidFile() string { return filepath.Join(p.dir, "postmaster.pid") }
@@ -270,6 +325,9 @@ func (p *postgres) pidFile() string { return filepath.Join(p.dir, "postmaster.pi
 // and, once it takes connections, that it is ready. It has bound its port by
 // then, so nobody else can be there.
 func (p *postgres) ready(ctx context.Context, pid int) error {
+	if p.contained != nil {
+		return p.with(ctx, func(c *pgx.Conn) error { return errors.Join(c.Ping(ctx), p.streams(ctx)) })
+	}
 	lines, err := p.pidLines()
 	if err != nil {
 		return err
@@ -323,7 +381,7 @@ func segment(lines []string) (int, bool) {
 	return id, n == 2 && err == nil
 }
 
-func (p *postgres) url() string { return p.urlAt(address(p.port)) }
+func (p *postgres) url() string { return p.urlAt(net.JoinHostPort(p.host, strconv.Itoa(p.port))) }
 
 func (p *postgres) urlAt(address string) string {
 	u := url.URL{

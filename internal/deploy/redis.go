@@ -33,7 +33,10 @@ func init() {
 				if err != nil {
 					return nil, err
 				}
-				r := &redis{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port}
+				r := &redis{bin: s.bin, dir: s.dirs[i], options: server.Options, port: port, contained: s.contained != nil}
+				if r.host, err = s.at(server.Name); err != nil {
+					return nil, err
+				}
 				if name := server.Options[replicaOf]; name != "" {
 					primary, err := s.reach(server.Name, name)
 					if err != nil {
@@ -58,12 +61,14 @@ func findRedis(ctx context.Context, path string) (Binary, error) {
 }
 
 type redis struct {
-	bin     Binary
-	dir     string
-	options map[string]string
-	port    int
-	primary string // the address of the server that this one replicates, or ""
-	synced  bool   // it has been a replica with all of the primary's data
+	bin       Binary
+	dir       string
+	options   map[string]string
+	host      string // where clients reach it
+	port      int
+	primary   string // the address of the server that this one replicates, or ""
+	synced    bool   // it has been a replica with all of the primary's data
+	contained bool   // it is a container
 }
 
 func (r *redis) prepare(context.Context, bool) error {
@@ -71,7 +76,7 @@ func (r *redis) prepare(context.Context, bool) error {
 		return err
 	}
 	var conf strings.Builder
-	fmt.Fprintf(&conf, "bind 127.0.0.1\nport %d\ndir %q\nsave \"\"\nappendonly no\n", r.port, r.dir)
+	fmt.Fprintf(&conf, "%sport %d\ndir %q\nsave \"\"\nappendonly no\n", r.binding(), r.port, r.dir)
 	if compareNumbers(r.bin.Version, "7") >= 0 {
 		conf.WriteString("enable-debug-command local\n")
 	}
@@ -89,6 +94,15 @@ func (r *redis) prepare(context.Context, bool) error {
 	return os.WriteFile(r.conf(), []byte(conf.String()), 0o600)
 }
 
+// binding returns the lines of the configuration that say where it listens. A
+// container is on networks of its own, with nobody to protect it from.
+func (r *redis) binding() string {
+	if r.contained {
+		return "bind 0.0.0.0\nprotected-mode no\nreplica-announce-ip " + r.host + "\n"
+	}
+	return "bind 127.0.0.1\n"
+}
+
 func (r *redis) conf() string { return filepath.Join(r.dir, "redis.conf") }
 
 func (r *redis) command() (*exec.Cmd, error) { return exec.Command(r.bin.Path, r.conf()), nil }
@@ -98,7 +112,7 @@ func (r *redis) command() (*exec.Cmd, error) { return exec.Command(r.bin.Path, r
 func (r *redis) ready(ctx context.Context, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address(r.port))
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", r.address())
 	if err != nil {
 		return err
 	}
@@ -116,7 +130,7 @@ func (r *redis) ready(ctx context.Context, pid int) error {
 	}
 	for lines.Scan() {
 		if id, ok := strings.CutPrefix(lines.Text(), "process_id:"); ok {
-			if id != strconv.Itoa(pid) {
+			if pid != 0 && id != strconv.Itoa(pid) {
 				return fmt.Errorf("the server on port %d is process %s, not %d", r.port, id, pid)
 			}
 			return r.linked(ctx)
@@ -125,6 +139,7 @@ func (r *redis) ready(ctx context.Context, pid int) error {
 	return fmt.Errorf("no process_id in the answer to INFO: %v", lines.Err())
 }
 
-func (r *redis) ended() error   { return nil }
-func (r *redis) url() string    { return "redis://" + address(r.port) }
-func (r *redis) listens() []int { return []int{r.port} }
+func (r *redis) ended() error    { return nil }
+func (r *redis) url() string     { return "redis://" + r.address() }
+func (r *redis) address() string { return net.JoinHostPort(r.host, strconv.Itoa(r.port)) }
+func (r *redis) listens() []int  { return []int{r.port} }

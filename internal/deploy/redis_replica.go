@@ -44,7 +44,7 @@ func (r *redis) linked(ctx context.Context) error {
 
 // with runs f with a client of the server.
 func (r *redis) with(ctx context.Context, f func(*goredis.Client) error) error {
-	return withRedis(ctx, address(r.port), f)
+	return withRedis(ctx, r.address(), f)
 }
 
 // withRedis runs f with a client of the server at an address. The client has one
@@ -212,13 +212,11 @@ func info(ctx context.Context, c *goredis.Client, section, name string) (int64, 
 
 // redis runs f with the program of a Redis server.
 func (n *Node) redis(f func(*redis) error) error {
-	if p, ok := n.body.(*process); ok {
-		if r, ok := p.program.(*redis); ok {
-			if err := f(r); err != nil {
-				return fmt.Errorf("%s: %w", n.Name(), err)
-			}
-			return nil
+	if r, ok := n.program().(*redis); ok {
+		if err := f(r); err != nil {
+			return fmt.Errorf("%s: %w", n.Name(), err)
 		}
+		return nil
 	}
 	return fmt.Errorf("%s is %s, not redis", n.Name(), n.Software())
 }

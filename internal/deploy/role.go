@@ -40,19 +40,17 @@ func named(options ...string) func(backends.Server) []string {
 	}
 }
 
-func (n *Node) replicated() (*process, replicated, error) {
-	if p, ok := n.body.(*process); ok {
-		if r, ok := p.program.(replicated); ok {
-			return p, r, nil
-		}
+func (n *Node) replicated() (replicated, error) {
+	if r, ok := n.program().(replicated); ok {
+		return r, nil
 	}
-	return nil, nil, fmt.Errorf("%s is %s: it has no replicas", n.Name(), n.Software())
+	return nil, fmt.Errorf("%s is %s: it has no replicas", n.Name(), n.Software())
 }
 
 // Role returns what the server says of itself: [Primary], [Replica] or
 // [Electing]. It is an error to ask one that is down.
 func (n *Node) Role(ctx context.Context) (string, error) {
-	_, r, err := n.replicated()
+	r, err := n.replicated()
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +70,7 @@ func (n *Node) Promote(ctx context.Context) error {
 		return fmt.Errorf("promote %s: %w", n.Name(), err)
 	}
 	defer done()
-	_, r, err := n.replicated()
+	r, err := n.replicated()
 	if err != nil {
 		return fmt.Errorf("promote: %w", err)
 	}
@@ -93,7 +91,7 @@ func (n *Node) Follow(ctx context.Context, primary string) error {
 		return fmt.Errorf("have %s follow %s: %w", n.Name(), primary, err)
 	}
 	defer done()
-	p, r, err := n.replicated()
+	r, err := n.replicated()
 	if err != nil {
 		return err
 	}
@@ -112,5 +110,8 @@ func (n *Node) Follow(ctx context.Context, primary string) error {
 	if err := r.follow(to); err != nil {
 		return fmt.Errorf("have %s follow %s: %w", n.Name(), primary, err)
 	}
-	return p.start(ctx)
+	if c, ok := n.body.(*container); ok {
+		c.stale = true
+	}
+	return n.body.start(ctx)
 }

@@ -64,7 +64,10 @@ func sentinelPrograms(s site) ([]program, error) {
 		if err != nil {
 			return nil, err
 		}
-		x := &sentinel{bin: s.bin, dir: s.dirs[i], port: port, replicas: len(replicasOf(server)), timing: map[string]string{}}
+		x := &sentinel{bin: s.bin, dir: s.dirs[i], port: port, replicas: len(replicasOf(server)), timing: map[string]string{}, contained: s.contained != nil}
+		if x.host, err = s.at(server.Name); err != nil {
+			return nil, err
+		}
 		for k, v := range server.Options {
 			if k != monitorOption && k != replicasOption {
 				x.timing[k] = v
@@ -77,7 +80,13 @@ func sentinelPrograms(s site) ([]program, error) {
 		if err != nil {
 			return nil, err
 		}
-		x.primary = p.address
+		monitored, ok := p.program.(*redis)
+		if !ok {
+			return nil, fmt.Errorf("server %s: %s is no Redis server", server.Name, server.Options[monitorOption])
+		}
+		// Not as this one would reach it through a proxy of its own: Sentinels
+		// mean a primary by its address when they agree that it is down.
+		x.primary = monitored.address()
 		group = append(group, x)
 	}
 	var all []program
@@ -89,14 +98,16 @@ func sentinelPrograms(s site) ([]program, error) {
 }
 
 type sentinel struct {
-	bin      Binary
-	dir      string
-	port     int
-	id       string // 40 hexadecimal digits
-	primary  string // address
-	replicas int
-	timing   map[string]string
-	group    []*sentinel // with this one
+	bin       Binary
+	dir       string
+	host      string // where clients reach it
+	port      int
+	contained bool
+	id        string // 40 hexadecimal digits
+	primary   string // address
+	replicas  int
+	timing    map[string]string
+	group     []*sentinel // with this one
 }
 
 func (x *sentinel) prepare(context.Context, bool) error {
@@ -108,7 +119,7 @@ func (x *sentinel) prepare(context.Context, bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&conf, "bind 127.0.0.1\nport %d\ndir %q\nsentinel myid %s\n", x.port, x.dir, x.id)
+	fmt.Fprintf(&conf, "%sport %d\ndir %q\nsentinel myid %s\n", x.binding(), x.port, x.dir, x.id)
 	fmt.Fprintf(&conf, "sentinel monitor %s %s %s %d\n", SentinelMaster, host, port, len(x.group)/2+1)
 	for _, k := range sortedKeys(x.timing) {
 		fmt.Fprintf(&conf, "sentinel %s %s %s\n", k, SentinelMaster, x.timing[k])
@@ -116,10 +127,18 @@ func (x *sentinel) prepare(context.Context, bool) error {
 	// Else it takes seconds until they have found each other.
 	for _, other := range x.group {
 		if other != x {
-			fmt.Fprintf(&conf, "sentinel known-sentinel %s 127.0.0.1 %d %s\n", SentinelMaster, other.port, other.id)
+			fmt.Fprintf(&conf, "sentinel known-sentinel %s %s %d %s\n", SentinelMaster, other.host, other.port, other.id)
 		}
 	}
 	return os.WriteFile(x.conf(), []byte(conf.String()), 0o600)
+}
+
+// binding returns the lines of the configuration that say where it listens.
+func (x *sentinel) binding() string {
+	if x.contained {
+		return "bind 0.0.0.0\nprotected-mode no\n"
+	}
+	return "bind 127.0.0.1\n"
 }
 
 func (x *sentinel) conf() string { return filepath.Join(x.dir, "sentinel.conf") }
@@ -131,12 +150,12 @@ func (x *sentinel) command() (*exec.Cmd, error) {
 // ready asks for the process id, and whether the Sentinel sees the primary, its
 // replicas and the other Sentinels.
 func (x *sentinel) ready(ctx context.Context, pid int) error {
-	return withRedis(ctx, address(x.port), func(c *goredis.Client) error {
+	return withRedis(ctx, x.address(), func(c *goredis.Client) error {
 		process, err := info(ctx, c, "server", "process_id")
 		if err != nil {
 			return err
 		}
-		if process != int64(pid) {
+		if pid != 0 && process != int64(pid) {
 			return fmt.Errorf("the server on port %d is process %d, not %d", x.port, process, pid)
 		}
 		state := goredis.NewMapStringStringCmd(ctx, "SENTINEL", "MASTER", SentinelMaster)
@@ -151,6 +170,7 @@ func (x *sentinel) ready(ctx context.Context, pid int) error {
 	})
 }
 
-func (x *sentinel) ended() error   { return nil }
-func (x *sentinel) url() string    { return "redis://" + address(x.port) }
-func (x *sentinel) listens() []int { return []int{x.port} }
+func (x *sentinel) ended() error    { return nil }
+func (x *sentinel) url() string     { return "redis://" + x.address() }
+func (x *sentinel) address() string { return net.JoinHostPort(x.host, strconv.Itoa(x.port)) }
+func (x *sentinel) listens() []int  { return []int{x.port} }

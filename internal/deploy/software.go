@@ -49,11 +49,23 @@ type Binary struct {
 type site struct {
 	bin     Binary
 	servers []backends.Server
-	dirs    []string                                                  // their data folders, which do not exist yet
-	port    func() (int, error)                                       // returns a free port that nobody else gets
-	peer    func(server, addr string, peers []string) (string, error) // see Options.Peer; nil for none
+	dirs    []string                                                          // their data folders, which do not exist yet
+	port    func() (int, error)                                               // returns a free port that nobody else gets
+	peer    func(server, addr string, peers []string) (string, error)         // see Options.Peer; nil for none
+	host    func(server string) (string, error)                               // see Options.Host; nil for none
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error) // see Options.Dial; nil for none
 	cache   *Cache
 	reach   func(from, to string) (peer, error) // of a server that this one needs
+	// contained is set if the servers are containers; nil means processes.
+	contained *contained
+}
+
+// at returns the address at which the harness and the clients reach a server.
+func (s site) at(server string) (string, error) {
+	if s.host == nil {
+		return "127.0.0.1", nil
+	}
+	return s.host(server)
 }
 
 // program is one server as a process. Its methods are not called concurrently.
@@ -66,6 +78,7 @@ type program interface {
 	command() (*exec.Cmd, error)
 	// ready returns nil once the server serves and is the process pid, not
 	// another that answers in its place. It is called every few milliseconds.
+	// Pid 0 is that of a container, which is at an address of its own.
 	ready(ctx context.Context, pid int) error
 	// ended clears away what a killed server leaves outside its folder.
 	ended() error

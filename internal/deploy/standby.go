@@ -59,7 +59,7 @@ func (p *postgres) clone(ctx context.Context) error {
 		"--checkpoint", "fast", "--wal-method", "stream", "--no-sync", "--no-manifest", "--write-recovery-conf")
 	cmd.Env = append(cmd.Env, "PGPASSWORD="+p.password, "PGAPPNAME="+p.name)
 	cmd.Dir = p.dir
-	if _, err := output(ctx, cmd); err != nil {
+	if err := p.run(ctx, cmd, p.dir); err != nil {
 		return fmt.Errorf("clone it from its primary: %w", err)
 	}
 	// A killed primary is noticed at once, and its return soon.
@@ -69,6 +69,9 @@ func (p *postgres) clone(ctx context.Context) error {
 // besides returns a program that comes with the server: next to it, or next to
 // what it is a link to.
 func (p *postgres) besides(name string) (string, error) {
+	if p.contained != nil {
+		return name, nil // on the image's PATH
+	}
 	found, err := exec.LookPath(filepath.Join(filepath.Dir(p.bin.Path), name))
 	if err == nil {
 		return found, nil
@@ -100,11 +103,22 @@ func (p *postgres) streams(ctx context.Context) error {
 	})
 }
 
+func (p *postgres) connect(ctx context.Context) (*pgx.Conn, error) {
+	c, err := pgx.ParseConfig(p.url())
+	if err != nil {
+		return nil, err
+	}
+	if p.dial != nil {
+		c.DialFunc = p.dial
+	}
+	return pgx.ConnectConfig(ctx, c)
+}
+
 // with runs f on a connection to the server.
 func (p *postgres) with(ctx context.Context, f func(*pgx.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c, err := pgx.Connect(ctx, p.url())
+	c, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -132,7 +146,7 @@ const promoteLimit = 20
 func (p *postgres) promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, (promoteLimit+5)*time.Second)
 	defer cancel()
-	c, err := pgx.Connect(ctx, p.url())
+	c, err := p.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,11 +175,8 @@ func (p *postgres) follow(to peer) error {
 // EndSessions ends the sessions of an application, as pg_terminate_backend
 // does, and returns the processes that served them once they are gone.
 func (n *Node) EndSessions(ctx context.Context, application string) ([]int, error) {
-	var p *postgres
-	if b, ok := n.body.(*process); ok {
-		p, _ = b.program.(*postgres)
-	}
-	if p == nil {
+	p, ok := n.program().(*postgres)
+	if !ok {
 		return nil, fmt.Errorf("%s is %s, not postgres", n.Name(), n.Software())
 	}
 	var pids []int

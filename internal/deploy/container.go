@@ -1,0 +1,461 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/lockcheck/lockcheck/internal/deploy/engine"
+)
+
+// container is a server that is a container. Its data folder is prepared on this
+// machine and copied into a volume of the container, at the same path.
+type container struct {
+	node    *Node
+	program program
+	site    *contained
+	dir     string
+	stale   bool // what was prepared has changed since it was copied
+
+	mu   sync.Mutex
+	id   string // "" until compose has made it
+	ran  bool   // it has run, with data
+	life *life  // nil if it is down
+	// cut has the networks that it was taken off.
+	cut map[string]engine.Endpoint
+}
+
+// life is a container from its start to its end.
+type life struct {
+	done   chan struct{} // closed when it does not run any more, and its log is written
+	up     bool          // it has served
+	killed bool          // by us
+	ended  bool
+	err    error // how
+}
+
+func (c *container) name() string { return c.site.project + "-" + c.node.Name() }
+
+func (c *container) url() string { return c.program.url() }
+
+func (c *container) engine() *engine.Engine { return c.site.engine }
+
+// start copies its files into it, if it has not got them, and starts it.
+func (c *container) start(ctx context.Context) error {
+	name := c.node.Name()
+	if _, err := os.Stat(c.dir); errors.Is(err, os.ErrNotExist) {
+		if c.ran {
+			if err := c.remake(ctx); err != nil {
+				return fmt.Errorf("make the container of %s anew: %w", name, err)
+			}
+		}
+		if err := c.program.prepare(ctx, c.ran); err != nil {
+			return errors.Join(fmt.Errorf("prepare %s: %w", name, err), c.wipe())
+		}
+		c.stale = true
+	}
+	if c.stale {
+		if err := c.site.push(ctx, c.id, c.dir); err != nil {
+			return fmt.Errorf("prepare %s: %w", name, err)
+		}
+		c.stale = false
+	}
+	c.ran = true
+	l, err := c.launch(ctx)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	living, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.done:
+			cancel()
+		case <-living.Done():
+		}
+	}()
+	for {
+		err := c.program.ready(living, 0)
+		if err == nil {
+			return c.serves(l)
+		}
+		select {
+		case <-l.done:
+			return c.died(l)
+		case <-ctx.Done():
+			err := fmt.Errorf("start %s: not ready: %w (last: %v)%s", name, context.Cause(ctx), err, tail(c.node.log))
+			return errors.Join(err, c.kill(context.WithoutCancel(ctx)))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// launch starts the container, and whoever writes its log and sees its end.
+func (c *container) launch(ctx context.Context) (*life, error) {
+	log, err := os.OpenFile(c.node.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	before, err := c.engine().Inspect(ctx, c.id)
+	if err == nil {
+		err = c.engine().Start(ctx, c.id)
+	}
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	l := &life{done: make(chan struct{})}
+	c.mu.Lock()
+	c.life = l
+	c.mu.Unlock()
+	go func() {
+		defer log.Close()
+		// It ends with the container, which Close removes at the latest. What was
+		// written before this start is in the log already.
+		ctx := context.Background()
+		_ = c.engine().Logs(ctx, c.id, before.Ended(), log)
+		status, err := c.engine().Wait(ctx, c.id)
+		if err == nil {
+			err = fmt.Errorf("exit status %d", status)
+		}
+		c.end(l, err)
+	}()
+	return l, nil
+}
+
+func (c *container) end(l *life, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.ended, l.err = true, err
+	if c.life == l {
+		c.life = nil
+	}
+	if l.up && !l.killed {
+		c.node.fail(fmt.Errorf("%s ended by itself: %w%s", c.node.Name(), err, tail(c.node.log)))
+	}
+	close(l.done)
+}
+
+func (c *container) serves(l *life) error {
+	c.mu.Lock()
+	l.up = !l.ended
+	c.mu.Unlock()
+	if !l.up {
+		return c.died(l)
+	}
+	return nil
+}
+
+func (c *container) died(l *life) error {
+	return fmt.Errorf("%s ended while it started: %w%s", c.node.Name(), l.err, tail(c.node.log))
+}
+
+func (c *container) kill(ctx context.Context) error {
+	c.mu.Lock()
+	l := c.life
+	if l != nil {
+		l.killed = true
+	}
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	if err := c.engine().Kill(ctx, c.id); err != nil {
+		return err
+	}
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// wipe forgets what was prepared: the next start makes the container anew, with an
+// empty volume.
+func (c *container) wipe() error { return os.RemoveAll(c.dir) }
+
+// remake replaces the container, which does not run, by one that is made as it
+// was, at the same addresses.
+func (c *container) remake(ctx context.Context) error {
+	d, err := c.engine().Inspect(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	ends := map[string]engine.Endpoint{}
+	for network, end := range d.NetworkSettings.Networks {
+		ends[network] = engine.Endpoint{IPAMConfig: end.IPAMConfig, Aliases: []string{c.node.Name()}}
+	}
+	if err := c.engine().Remove(ctx, c.id); err != nil {
+		return err
+	}
+	first := c.site.Network(ClientsNetwork)
+	id, err := c.engine().Create(ctx, c.name(), engine.Spec{
+		Config: d.Config, HostConfig: d.HostConfig,
+		// An engine of this API takes one network when it makes a container.
+		Networks: map[string]engine.Endpoint{first: ends[first]},
+	})
+	if err != nil {
+		return err
+	}
+	c.id = id
+	for network, end := range ends {
+		if network == first {
+			continue
+		}
+		if err := c.engine().Join(ctx, network, id, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pids returns the processes of the container on this machine.
+func (c *container) pids() ([]int, error) {
+	if !c.engine().Here() {
+		return nil, fmt.Errorf("%s runs on another machine: its processes cannot be seen from here", c.node.Name())
+	}
+	c.mu.Lock()
+	l := c.life
+	c.mu.Unlock()
+	if l == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	return c.engine().Processes(ctx, c.id)
+}
+
+// Contained reports whether the server is a container.
+func (n *Node) Contained() bool {
+	_, ok := n.body.(*container)
+	return ok
+}
+
+// Image returns the image that the server runs from and its digest, or "" if it is
+// no container.
+func (n *Node) Image(ctx context.Context) (string, error) {
+	c, ok := n.body.(*container)
+	if !ok {
+		return "", nil
+	}
+	i, err := c.engine().Image(ctx, c.site.image)
+	return c.site.image + " " + i.ID, err
+}
+
+// Freeze freezes all processes of the container, by the freezer, and returns once
+// the engine says that they are frozen. What it returns is the proof.
+func (n *Node) Freeze(ctx context.Context) (string, error) {
+	c, ok := n.body.(*container)
+	if !ok {
+		return "", fmt.Errorf("%s is no container", n.Name())
+	}
+	return c.site.Freeze(ctx, c.id)
+}
+
+// Thaw ends Freeze. A container that does not run needs none.
+func (n *Node) Thaw(ctx context.Context) (string, error) {
+	c, ok := n.body.(*container)
+	if !ok {
+		return "", fmt.Errorf("%s is no container", n.Name())
+	}
+	return c.site.Thaw(ctx, c.id)
+}
+
+// Freeze is [Node.Freeze] of any container.
+func (c *Containers) Freeze(ctx context.Context, id string) (string, error) {
+	if err := c.engine.Pause(ctx, id); err != nil {
+		return "", err
+	}
+	d, err := c.engine.Inspect(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if !d.State.Paused {
+		return "", fmt.Errorf("the engine says that container %s is %s, not paused", d.Name, d.State.Status)
+	}
+	return fmt.Sprintf("container %s is paused, %s", short(d.ID), c.frozen(d)), nil
+}
+
+// frozen is what the kernel says of a container's first process, which has the
+// last word on whether it is frozen.
+func (c *Containers) frozen(d engine.Detail) string {
+	if !c.engine.Here() {
+		return "says the engine"
+	}
+	if state, err := freezer(d.State.Pid); err == nil {
+		return fmt.Sprintf("the freezer of process %d says %s", d.State.Pid, state)
+	}
+	return "says the engine"
+}
+
+// Thaw is [Node.Thaw] of any container.
+func (c *Containers) Thaw(ctx context.Context, id string) (string, error) {
+	d, err := c.engine.Inspect(ctx, id)
+	if engine.IsMissing(err) || err == nil && !d.State.Running {
+		return "the container does not run any more", nil
+	}
+	if err == nil && d.State.Paused {
+		err = c.engine.Unpause(ctx, id)
+	}
+	if err == nil {
+		d, err = c.engine.Inspect(ctx, id)
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("container %s is %s", short(d.ID), d.State.Status), nil
+}
+
+// short is an id as the docker command shows it.
+func short(id string) string { return id[:min(12, len(id))] }
+
+// Leave takes the server's container off a network, one of those above, as docker
+// network disconnect does, and returns once the engine says that it is not on it.
+func (n *Node) Leave(ctx context.Context, which string) (string, error) {
+	c, ok := n.body.(*container)
+	if !ok {
+		return "", fmt.Errorf("%s is no container", n.Name())
+	}
+	network := c.site.Network(which)
+	before, err := c.engine().Inspect(ctx, c.id)
+	if err != nil {
+		return "", err
+	}
+	end, on := before.NetworkSettings.Networks[network]
+	if !on {
+		return "", fmt.Errorf("%s is not on the network %s", n.Name(), network)
+	}
+	c.mu.Lock()
+	if c.cut == nil {
+		c.cut = map[string]engine.Endpoint{}
+	}
+	c.cut[network] = engine.Endpoint{IPAMConfig: end.IPAMConfig, Aliases: []string{n.Name()}}
+	c.mu.Unlock()
+	if err := c.engine().Leave(ctx, network, c.id); err != nil {
+		return "", err
+	}
+	after, err := c.engine().Inspect(ctx, c.id)
+	if err != nil {
+		return "", err
+	}
+	if _, on := after.NetworkSettings.Networks[network]; on {
+		return "", fmt.Errorf("the engine says that %s is still on the network %s", n.Name(), network)
+	}
+	return fmt.Sprintf("container %s is off the network %s", short(c.id), network), nil
+}
+
+// Rejoin ends Leave of all networks, at the addresses that the container had there.
+func (n *Node) Rejoin(ctx context.Context) (string, error) {
+	c, ok := n.body.(*container)
+	if !ok {
+		return "", fmt.Errorf("%s is no container", n.Name())
+	}
+	c.mu.Lock()
+	cut := c.cut
+	c.cut = nil
+	c.mu.Unlock()
+	var errs []error
+	for network, end := range cut {
+		errs = append(errs, c.engine().Join(ctx, network, c.id, end))
+	}
+	return fmt.Sprintf("container %s is on its networks again", short(c.id)), errors.Join(errs...)
+}
+
+// setUpContainers gives nodes that are set up as one their bodies. It is what
+// setUp is for processes.
+func (l *Local) setUpContainers(ctx context.Context, group []*Node) error {
+	if group[0].software.Serve != nil {
+		return l.setUp(ctx, group)
+	}
+	sw := group[0].software
+	inside, err := l.options.Containers.contain(sw.Name)
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", group[0].Name(), err)
+	}
+	bin, err := inside.binary(ctx, l.cache)
+	if err != nil {
+		return err
+	}
+	next := 0
+	s := site{
+		bin: bin, peer: l.options.Peer, cache: l.cache, reach: l.reach, contained: inside, host: inside.host,
+		port: func() (int, error) {
+			if inside.published() {
+				return l.port()
+			}
+			next++
+			return inside.software.ports[(next-1)%len(inside.software.ports)], nil
+		},
+	}
+	for _, n := range group {
+		if err := inside.place(n.Name()); err != nil {
+			return err
+		}
+		dir := filepath.Join(l.root, n.Name())
+		s.servers = append(s.servers, n.server)
+		s.dirs = append(s.dirs, dir)
+		n.version = bin.Version
+	}
+	programs, err := sw.programs(s)
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", group[0].Name(), err)
+	}
+	for i, n := range group {
+		n.body = &container{node: n, program: programs[i], site: inside, dir: s.dirs[i]}
+	}
+	return nil
+}
+
+// layOut sets up all groups, those first that others need, and has compose make
+// their containers.
+func (l *Local) layOut(ctx context.Context, groups [][]*Node) error {
+	if err := l.checkOrder(groups); err != nil {
+		return err
+	}
+	if err := l.options.Containers.network(ctx); err != nil {
+		return err
+	}
+	waiting := groups
+	for len(waiting) > 0 {
+		var later [][]*Node
+		for _, g := range waiting {
+			if l.blocked(g) {
+				later = append(later, g)
+				continue
+			}
+			if err := l.setUpContainers(ctx, g); err != nil {
+				return err
+			}
+		}
+		if len(later) == len(waiting) {
+			return fmt.Errorf("%s cannot be set up: what it needs is not", waiting[0][0].Name())
+		}
+		waiting = later
+	}
+	var all []*container
+	for _, g := range groups {
+		for _, n := range g {
+			if c, ok := n.body.(*container); ok {
+				all = append(all, c)
+			}
+		}
+	}
+	return l.options.Containers.make(ctx, l.options.Dir, all)
+}
+
+// blocked reports whether a server of a group needs one that is not set up.
+func (l *Local) blocked(group []*Node) bool {
+	for _, n := range group {
+		for _, name := range n.needs() {
+			if needed, err := l.node(name); err != nil || needed.body == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
