@@ -21,6 +21,11 @@ func TestMain(m *testing.M) {
 var exempt = map[string]string{
 	"pgbouncer-transaction-session": "a session's lock does not survive pooling by transaction",
 	"pgbouncer-small-session":       "clients that stay connected exhaust its pool",
+	"postgres-session-rollback":     "its transaction fails",
+	"postgres-session-stacked":      "it can be taken twice",
+	"postgres-xact-rollback":        "its lock ends with its transaction, at once",
+	"redis-del":                     "its release deletes what others have",
+	"redis-get-del":                 "its release may delete what others have",
 	"conditional-write":             "its acquire excludes nobody",
 	"idempotency-key":               "its acquire excludes nobody",
 	"unique-constraint":             "its claims are for good",

@@ -35,6 +35,7 @@ func pooled(mode string, connections int) []backends.Server {
 	o := map[string]string{"server": single[0].Name, "pool_mode": mode}
 	if connections > 0 {
 		o["default_pool_size"] = fmt.Sprint(connections)
+		o["query_wait_timeout"] = "1" // seconds, for a connection; two minutes else
 	}
 	return append([]backends.Server{{Name: "pgbouncer", Software: poolerSoftware, Options: o}}, single...)
 }

@@ -32,7 +32,16 @@ func register(
 	open func(context.Context, backends.Config) (backends.Client, error),
 	observe func(context.Context, backends.Config) (backends.Observer, error),
 ) {
-	backends.Register(backends.Backend{
+	backends.Register(lock(name, summary, servers, open, observe))
+}
+
+// lock returns a backend of these servers.
+func lock(
+	name, summary string, servers []backends.Server,
+	open func(context.Context, backends.Config) (backends.Client, error),
+	observe func(context.Context, backends.Config) (backends.Observer, error),
+) backends.Backend {
+	return backends.Backend{
 		Name:    name,
 		Summary: summary,
 		Servers: func(backends.Options) []backends.Server { return servers },
@@ -40,7 +49,7 @@ func register(
 		Observe: observe,
 		MinTTL:  func(backends.Options) time.Duration { return time.Millisecond },
 		Leased:  true,
-	})
+	}
 }
 
 func single(options map[string]string) []backends.Server {
@@ -73,6 +82,11 @@ type hold struct {
 }
 
 func open(ctx context.Context, c backends.Config) (backends.Client, error) {
+	return openAround(ctx, c, func(s *Server) server { return s })
+}
+
+// openAround returns a client of the one server, with another around it.
+func openAround(ctx context.Context, c backends.Config, around func(*Server) server) (backends.Client, error) {
 	urls := c.URLs("redis")
 	if len(urls) != 1 {
 		return nil, fmt.Errorf("the redis lock needs one redis server, got %d", len(urls))
@@ -81,7 +95,7 @@ func open(ctx context.Context, c backends.Config) (backends.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(ctx, s, s, c)
+	return newClient(ctx, s, around(s), c)
 }
 
 // newClient returns a client of a server, once that answers. If it does not,

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -45,10 +48,21 @@ BEGIN
 	IF NOT FOUND THEN
 		SELECT token INTO highest FROM lockcheck_object WHERE key = k;
 	END IF;
-	PERFORM pg_notify('` + channel + `', json_build_object(
-		'key', k, 'value', v, 'token', t, 'process', process, 'op', op, 'request', request, 'highest', highest)::text);
+	PERFORM pg_notify('` + channel + `', %s(json_build_object(
+		'key', k, 'value', v, 'token', t, 'process', process, 'op', op, 'request', request, 'highest', highest))::text);
 	RETURN highest;
 END $$;`
+
+// logSchema is for a database with standbys. A failover loses what was notified
+// before somebody listens to the new primary. So what is applied is also logged, by
+// the same transaction, and each notification bears its number there.
+const logSchema = `
+DROP TABLE IF EXISTS lockcheck_log;
+CREATE TABLE lockcheck_log (id bigserial PRIMARY KEY, applied jsonb NOT NULL);
+
+CREATE OR REPLACE FUNCTION lockcheck_logged(a json) RETURNS jsonb LANGUAGE sql AS $$
+	INSERT INTO lockcheck_log (applied) VALUES (a::jsonb) RETURNING applied || jsonb_build_object('log', id)
+$$;`
 
 // WriteSQL calls the write of a resource that is kept in Postgres. Its
 // arguments are key, value, token, process and op, the last three may be NULL.
@@ -65,13 +79,16 @@ type applied struct {
 	Op      *int64 `json:"op"`
 	Request *int64 `json:"request"` // of the HTTP front or a sync, which wait for it
 	Highest *int64 `json:"highest"` // set if the write was rejected
+	Log     *int64 `json:"log"`     // its number in the log, if there is one
 }
 
 // database keeps objects in Postgres.
 type database struct {
 	rec      *history.Recorder
 	config   *pgx.ConnConfig
-	idle     chan *pgx.Conn // for reuse
+	moves    bool               // it has standbys, one of which may become the primary
+	logged   map[int64]struct{} // recorded, by number in the log; of the listener
+	idle     chan *pgx.Conn     // for reuse
 	cancel   context.CancelFunc
 	requests atomic.Int64
 
@@ -82,7 +99,11 @@ type database struct {
 }
 
 func openPostgres(ctx context.Context, o Options) (*database, error) {
-	config, err := pgx.ParseConfig(o.DSN)
+	dsn, err := withStandbys(o.DSN, o.Standbys)
+	if err != nil {
+		return nil, fmt.Errorf("its address: %w", err)
+	}
+	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("its address: %w", err)
 	}
@@ -90,13 +111,19 @@ func openPostgres(ctx context.Context, o Options) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := listener.Exec(ctx, schema+"LISTEN "+channel); err != nil {
+	sql := fmt.Sprintf(schema, "")
+	if len(o.Standbys) > 0 {
+		sql = logSchema + fmt.Sprintf(schema, "lockcheck_logged")
+	}
+	if _, err := listener.Exec(ctx, sql+listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up the table: %w", err), listener.Close(ctx))
 	}
 	listening, cancel := context.WithCancel(context.Background())
 	d := &database{
 		rec:     o.Recorder,
 		config:  config,
+		moves:   len(o.Standbys) > 0,
+		logged:  map[int64]struct{}{},
 		idle:    make(chan *pgx.Conn, 4),
 		cancel:  cancel,
 		waiting: map[int64]chan struct{}{},
@@ -106,34 +133,118 @@ func openPostgres(ctx context.Context, o Options) (*database, error) {
 	return d, nil
 }
 
+// withStandbys returns an address that stands for whichever of the servers is the
+// primary.
+func withStandbys(dsn string, standbys []string) (string, error) {
+	if len(standbys) == 0 {
+		return dsn, nil
+	}
+	var hosts []string
+	for _, s := range append([]string{dsn}, standbys...) {
+		u, err := url.Parse(s)
+		if err != nil {
+			return "", err
+		}
+		hosts = append(hosts, u.Host)
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	u.Host = strings.Join(hosts, ",")
+	q := u.Query()
+	q.Set("target_session_attrs", "primary")
+	u.RawQuery = q.Encode()
+	return u.String(), nil
+}
+
+const listen = "LISTEN " + channel
+
 // listen records what the database applied, until ctx ends or the connection
-// does: then what was applied later is missing.
+// does: then what was applied later is missing. If there are standbys it goes on
+// with the new primary.
 func (d *database) listen(ctx context.Context, c *pgx.Conn) {
 	defer close(d.ended)
-	defer c.Close(context.Background())
 	for {
-		n, err := c.WaitForNotification(ctx)
-		if err != nil {
+		err := d.follow(ctx, c)
+		c.Close(context.Background()) // it only listened
+		for c = nil; d.moves && c == nil && ctx.Err() == nil; {
+			c, err = d.relisten(ctx)
+		}
+		if c == nil {
 			d.err = fmt.Errorf("the connection that listens to the database ended: %w", err)
 			return
 		}
+	}
+}
+
+// follow records what it is notified of, until an error.
+func (d *database) follow(ctx context.Context, c *pgx.Conn) error {
+	for {
+		n, err := c.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
 		var a applied
 		if err := json.Unmarshal([]byte(n.Payload), &a); err != nil {
-			d.err = fmt.Errorf("notification %.100q: %w", n.Payload, err)
+			return fmt.Errorf("notification %.100q: %w", n.Payload, err)
+		}
+		d.record(a)
+	}
+}
+
+// record records what was applied, once, and tells who waits for it.
+func (d *database) record(a applied) {
+	if a.Log != nil {
+		if _, again := d.logged[*a.Log]; again {
 			return
 		}
-		if a.Key != "" {
-			d.rec.Record(a.event())
-		}
-		if a.Request != nil {
-			d.mu.Lock()
-			if w := d.waiting[*a.Request]; w != nil {
-				close(w)
-				delete(d.waiting, *a.Request)
-			}
-			d.mu.Unlock()
-		}
+		d.logged[*a.Log] = struct{}{}
 	}
+	if a.Key != "" {
+		d.rec.Record(a.event())
+	}
+	if a.Request == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.waiting[*a.Request]; w != nil {
+		close(w)
+		delete(d.waiting, *a.Request)
+	}
+}
+
+// relisten listens to the server that is the primary now, and records what that
+// has applied meanwhile. It takes its time if there is none.
+func (d *database) relisten(ctx context.Context) (*pgx.Conn, error) {
+	c, err := pgx.ConnectConfig(ctx, d.config.Copy())
+	if err == nil {
+		if err = d.catchUp(ctx, c); err == nil {
+			return c, nil
+		}
+		c.Close(context.Background()) // it only listened
+	}
+	select {
+	case <-time.After(10 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	return nil, err
+}
+
+func (d *database) catchUp(ctx context.Context, c *pgx.Conn) error {
+	if _, err := c.Exec(ctx, listen); err != nil {
+		return err
+	}
+	rows, err := c.Query(ctx, `SELECT applied || jsonb_build_object('log', id) FROM lockcheck_log ORDER BY id`)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[applied])
+	for _, a := range all {
+		d.record(a)
+	}
+	return err
 }
 
 func (a applied) event() history.Event {
@@ -242,12 +353,26 @@ func (d *database) read(ctx context.Context, r request) (string, error) {
 }
 
 func (d *database) sync(ctx context.Context) error {
-	return d.await(ctx, func(id int64) error {
-		return d.with(ctx, func(c *pgx.Conn) error {
-			_, err := c.Exec(ctx, `SELECT pg_notify($1, $2)`, channel, fmt.Sprintf(`{"request":%d}`, id))
-			return err
+	notify := func(ctx context.Context) error {
+		return d.await(ctx, func(id int64) error {
+			return d.with(ctx, func(c *pgx.Conn) error {
+				_, err := c.Exec(ctx, `SELECT pg_notify($1, $2)`, channel, fmt.Sprintf(`{"request":%d}`, id))
+				return err
+			})
 		})
-	})
+	}
+	for {
+		if !d.moves {
+			return notify(ctx)
+		}
+		// During a failover a try may meet a server that is gone, or be early.
+		try, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		err := notify(try)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 func (d *database) close() error {

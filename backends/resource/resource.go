@@ -22,6 +22,9 @@ import (
 type Options struct {
 	Recorder *history.Recorder
 	DSN      string // the database of kind "postgres"
+	// Standbys are databases that have the same data, one of which may become
+	// the primary while the resource is open.
+	Standbys []string
 }
 
 // Kind is a kind of resource as registered under the name that users type.
