@@ -149,7 +149,7 @@ func TestWriteInTheTransaction(t *testing.T) {
 	expect(`"1"`)
 }
 
-func openResource(t *testing.T, url string) (*resource.Resource, func() []string) {
+func openResource(t *testing.T, url string, standbys ...string) (*resource.Resource, func() []string) {
 	t.Helper()
 	rec, err := history.Create(filepath.Join(t.TempDir(), "history.jsonl"))
 	if err != nil {
@@ -164,7 +164,7 @@ func openResource(t *testing.T, url string) (*resource.Resource, func() []string
 			writes = append(writes, string(e.Value))
 		}
 	})
-	r, err := resource.Open(t.Context(), "postgres", resource.Options{Recorder: rec, DSN: url})
+	r, err := resource.Open(t.Context(), "postgres", resource.Options{Recorder: rec, DSN: url, Standbys: standbys})
 	if err != nil {
 		t.Fatal(err)
 	}

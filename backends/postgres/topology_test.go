@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/backends/resource"
 	"github.com/lockcheck/lockcheck/internal/deploy"
 )
 
@@ -259,5 +260,67 @@ func replay(t *testing.T, c *cluster) {
 		if time.Now().After(end) {
 			t.Fatal("the standby lags behind")
 		}
+	}
+}
+
+// A resource whose server has a standby records what is written before and after
+// that is promoted, each once, whoever listens at that moment.
+func TestResourceFollowsAFailover(t *testing.T) {
+	c := startCluster(t, "postgres-replicated-xact")
+	primary, standby := c.nodes["postgres-1"].Endpoint().URL, c.nodes["postgres-2"].Endpoint().URL
+	r, writes := openResource(t, primary, standby)
+	write := func(url, value string) {
+		t.Helper()
+		pg, err := pgconn.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pg.Close(context.Background())
+		args := [][]byte{[]byte("k"), []byte(value), nil, []byte("A"), nil}
+		if err := pg.ExecParams(t.Context(), resource.WriteSQL, args, nil, nil, nil).Read().Err; err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(primary, "before")
+	if err := r.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	caughtUp(t, standby)
+	if err := c.nodes["postgres-1"].Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes["postgres-2"].Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write(standby, "after")
+	if err := r.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write(standby, "last")
+	if err := r.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(writes()), `["before" "after" "last"]`; got != want {
+		t.Errorf("recorded %s, want %s", got, want)
+	}
+}
+
+// caughtUp waits until a standby has the resource's write.
+func caughtUp(t *testing.T, standby string) {
+	t.Helper()
+	pg, err := pgconn.Connect(t.Context(), standby)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pg.Close(context.Background())
+	for end := time.Now().Add(10 * time.Second); ; {
+		r := pg.ExecParams(t.Context(), "SELECT count(*) FROM lockcheck_log", nil, nil, nil, nil).Read()
+		if r.Err == nil && string(r.Rows[0][0]) == "1" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the standby does not have the write: %v", r.Err)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }

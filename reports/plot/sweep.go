@@ -35,7 +35,7 @@ func DrawLeases(w io.Writer, all []Lease, o Options) (bool, error) {
 		rates.hi = max(rates.hi, math.Ceil(l.Rate*10)*10)
 		times.hi = max(times.hi, l.Recovery*1.05)
 	}
-	p.open(Leases, "What a lease costs", "lease in ms", "% of pauses", xs, rates, false)
+	p.open(Leases, "What a lease costs", "lease in ms", "%", xs, rates, false)
 	for _, v := range times.ticks() {
 		p.text(width-right-4, y(times.at(v))-3, "end", number(v)+" ms")
 	}
