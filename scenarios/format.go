@@ -34,6 +34,15 @@ func Format(s *Scenario, comment string) []byte {
 	if len(s.Backends) > 0 {
 		line("backends", list(s.Backends))
 	}
+	if len(s.Resources) > 0 {
+		line("resources", list(s.Resources))
+	}
+	if len(s.As) > 0 {
+		line("as", flow(s.As))
+	}
+	if len(s.Settings) > 0 {
+		line("settings", flow(s.Settings))
+	}
 	line("violates", s.Violates)
 	if s.Workload != nil {
 		line("workload", s.Workload.String())

@@ -26,6 +26,13 @@ type Scenario struct {
 	// TTL is the lease to ask for; it is always absolute.
 	TTL      Duration
 	Backends []string // backends it makes sense for; empty means all
+	// Resources are what the lock protects, one run each, where the user names
+	// none; empty means the backend's default.
+	Resources []string
+	// As has clients use another backend than the run's, on the run's servers.
+	As map[string]string
+	// Settings are of the backend's servers, over those that it gives them.
+	Settings map[string]string
 	// Violates is the property whose violation `reproduce` asserts; empty for
 	// controls.
 	Violates string
@@ -46,6 +53,7 @@ type Step struct {
 	Client string // who does Do
 	Do     string // one of Operations
 	Value  string // of a write
+	Key    string // the lock, and the object that it protects; the scenario's if empty
 	// Within is, of an acquire, how long to wait for the lock (0 is a single
 	// try); of the others, the time by which the answer must have come.
 	// DefaultWithin is filled in where the file says nothing.
@@ -56,6 +64,9 @@ type Step struct {
 	// MayFail says that a failure of the step is a possible outcome, and not a
 	// reason to call the run inconclusive.
 	MayFail bool
+	// Refused says that the acquire or the write must not succeed: if it does, the
+	// run is inconclusive, since the story is not the one to be told.
+	Refused bool
 
 	Fault string            // kind of fault to inject
 	On    []string          // its targets: names of clients or servers

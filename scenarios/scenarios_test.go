@@ -3,6 +3,7 @@ package scenarios_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -269,22 +270,27 @@ clients: A
 backends: [redus]
 steps:
   - {client: A, do: acquire}
-  - {fault: pauze, on: A}
+  - {fault: pauze, on: A, with: {depth: "3"}}
+  - {fault: kill, on: A, with: {depth: "3"}}
 expect:
   - {backends: etdc, resources: fence, status: pass}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := scenarios.Known{Backends: []string{"redis", "etcd"}, Resources: []string{"fenced"}, Faults: []string{"pause"}}
-	want := `f.yaml: unknown backend "redus": did you mean "redis"?
+	params := func(fault string, with map[string]string) error {
+		return fmt.Errorf("%s has no depth, least of all %s", fault, with["depth"])
+	}
+	known := scenarios.Known{Backends: []string{"redis", "etcd"}, Resources: []string{"fenced"}, Faults: []string{"pause", "kill"}, Params: params}
+	want := `f.yaml:3: unknown backend "redus": did you mean "redis"?
 f.yaml:6: unknown fault "pauze": did you mean "pause"?
-f.yaml:8: unknown backend "etdc": did you mean "etcd"?
-f.yaml:8: unknown resource "fence": did you mean "fenced"?`
+f.yaml:7: kill has no depth, least of all 3
+f.yaml:9: unknown backend "etdc": did you mean "etcd"?
+f.yaml:9: unknown resource "fence": did you mean "fenced"?`
 	if err := s.Check(known); err == nil || err.Error() != want {
 		t.Errorf("Check: %v\nwant %s", err, want)
 	}
-	known = scenarios.Known{Backends: []string{"redus", "etdc"}, Resources: []string{"fence"}, Faults: []string{"pauze"}}
+	known = scenarios.Known{Backends: []string{"redus", "etdc"}, Resources: []string{"fence"}, Faults: []string{"pauze", "kill"}}
 	if err := s.Check(known); err != nil {
 		t.Errorf("Check with all names known: %v", err)
 	}

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"sort"
@@ -161,6 +162,8 @@ func (v *validator) form(s *Step) bool {
 	of("do", "client", s.Client != "")
 	of("do", "value", s.Value != "")
 	of("do", "queue", s.Queue)
+	of("do", "key", s.Key != "")
+	of("do", "refused", s.Refused)
 	of("fault", "on", len(s.On) > 0)
 	of("fault", "with", len(s.With) > 0)
 	if s.Do != "" && s.Client == "" {
@@ -171,6 +174,12 @@ func (v *validator) form(s *Step) bool {
 	}
 	if s.Value != "" && s.Do != "write" && s.Do != "" {
 		v.errorf(s.Line, "\"value\" belongs to a write, not to a step that does %s", s.Do)
+	}
+	if s.Refused && s.Do != "" && s.Do != "acquire" && s.Do != "write" {
+		v.errorf(s.Line, "\"refused\" belongs to an acquire or a write, not to a step that does %s", s.Do)
+	}
+	if s.Refused && s.MayFail {
+		v.errorf(s.Line, "a step that must be \"refused\" needs no \"may_fail\"")
 	}
 	for _, name := range []string{s.Client, s.Await} {
 		if name != "" && !slices.Contains(v.scenario.Clients, name) {
@@ -257,11 +266,14 @@ func (v *validator) faulty(client string) bool {
 // Known are the names that exist in a program, for Check.
 type Known struct {
 	Backends, Resources, Faults []string
+	// Params says what is wrong with the parameters of a fault; nil does not
+	// look at them.
+	Params func(fault string, with map[string]string) error
 }
 
 // Check reports names of backends, resources and faults in the scenario that
-// are not known, which this package cannot tell by itself. The error, if any,
-// is of type Errors.
+// are not known, and wrong parameters of faults, which this package cannot tell by
+// itself. The error, if any, is of type Errors.
 func (s *Scenario) Check(known Known) error {
 	v := &validator{scenario: s}
 	check := func(line int, what, name string, all []string) {
@@ -270,15 +282,33 @@ func (s *Scenario) Check(known Known) error {
 		}
 	}
 	for _, b := range s.Backends {
-		check(0, "backend", b, known.Backends)
+		check(s.lines["backends"], "backend", b, known.Backends)
+	}
+	for _, r := range s.Resources {
+		check(s.lines["resources"], "resource", r, known.Resources)
+	}
+	for _, client := range slices.Sorted(maps.Keys(s.As)) {
+		check(s.lines["as"], "backend", s.As[client], known.Backends)
+		if !slices.Contains(s.Clients, client) {
+			v.errorf(s.lines["as"], "unknown client %s%s", quote(client), suggest(client, s.Clients))
+		}
+	}
+	fault := func(line int, name string, with map[string]string) {
+		check(line, "fault", name, known.Faults)
+		if known.Params == nil || !slices.Contains(known.Faults, name) {
+			return
+		}
+		if err := known.Params(name, with); err != nil {
+			v.errorf(line, "%v", err)
+		}
 	}
 	for _, step := range s.Steps {
 		if step.Fault != "" {
-			check(step.Line, "fault", step.Fault, known.Faults)
+			fault(step.Line, step.Fault, step.With)
 		}
 	}
 	for _, i := range s.Nemesis {
-		check(i.Line, "fault", i.Fault, known.Faults)
+		fault(i.Line, i.Fault, i.With)
 	}
 	for _, e := range s.Expect {
 		for _, b := range e.Backends {

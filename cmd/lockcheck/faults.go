@@ -30,7 +30,7 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 				return usagef("nothing to do: give --verify (lockcheck list faults lists them)")
 			}
 			p := &plan{flags: f}
-			bs, err := p.chooseBackends(true)
+			bs, err := p.chooseBackends(true, nil)
 			if err != nil {
 				return err
 			}

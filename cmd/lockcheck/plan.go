@@ -134,21 +134,25 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 			return nil, usage(err)
 		}
 	}
-	bs, err := p.chooseBackends(defaultAll)
+	bs, err := p.chooseBackends(defaultAll, scs)
 	if err != nil {
 		return nil, err
-	}
-	resources := f.resources
-	if len(resources) == 0 {
-		resources = []string{""}
 	}
 	if p.flags.seed == 0 {
 		p.flags.seed = int64(rand.Uint32())
 	}
 	for _, sc := range scs {
 		for _, b := range bs {
-			if !sc.Supports(b.Name) {
+			// One that stands apart was chosen for the scenarios that name it.
+			if !sc.Supports(b.Name) || p.all(defaultAll) && b.Apart != "" && !slices.Contains(sc.Backends, b.Name) {
 				continue
+			}
+			resources := f.resources
+			if len(resources) == 0 {
+				resources = sc.Resources
+			}
+			if len(resources) == 0 {
+				resources = []string{""}
 			}
 			for _, r := range resources {
 				if r != "" && len(b.Resources) > 0 && !slices.Contains(b.Resources, r) {
@@ -164,8 +168,14 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	return p, nil
 }
 
-// chooseBackends returns the backends that the flags name.
-func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
+// all reports whether all backends are asked for, rather than some by name.
+func (p *plan) all(byDefault bool) bool {
+	return slices.Contains(p.flags.backends, "all") || len(p.flags.backends) == 0 && byDefault
+}
+
+// chooseBackends returns the backends that the flags name. All of them include
+// those that stand apart only if one of the scenarios names them.
+func (p *plan) chooseBackends(defaultAll bool, scs []*scenarios.Scenario) ([]backends.Backend, error) {
 	names := p.flags.backends
 	if len(names) == 0 && defaultAll {
 		names = []string{"all"}
@@ -182,7 +192,8 @@ func (p *plan) chooseBackends(defaultAll bool) ([]backends.Backend, error) {
 				if err != nil {
 					return nil, err
 				}
-				if b.Apart != "" || p.flags.nodes > 0 && !slices.Contains(b.Nodes, p.flags.nodes) {
+				named := slices.ContainsFunc(scs, func(sc *scenarios.Scenario) bool { return slices.Contains(sc.Backends, n) })
+				if b.Apart != "" && !named || p.flags.nodes > 0 && !slices.Contains(b.Nodes, p.flags.nodes) {
 					continue
 				}
 				if err := available(b, p.flags); err != nil {

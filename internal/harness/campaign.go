@@ -302,7 +302,7 @@ func (c *campaign) role(role, by string, rng *rand.Rand) ([]string, error) {
 		return c.await(func(t *tracker) string {
 			var all []string
 			for _, name := range c.run.scenario.Clients {
-				if t.waiting[name] && t.holder(name) != name {
+				if t.waiting[name] != "" && t.holder(name) != name {
 					all = append(all, name)
 				}
 			}

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,7 +40,7 @@ type directed struct {
 	writes int
 	// resource is a URL of the resource as the client reaches it.
 	resource string
-	holds    map[string]bool // keys that it was granted and has not released
+	holds    map[string]int // how often it was granted a key and has not released it
 }
 
 // queued is an operation whose answer nobody waits for yet.
@@ -101,7 +102,7 @@ func (r *run) operate(ctx context.Context, s scenarios.Step) error {
 	c := r.clients[s.Client]
 	if why := r.skip(c, s); why != "" {
 		r.rec.Record(history.Event{
-			Process: history.Harness, Type: history.Info, F: history.Skip, Key: r.scenario.Key,
+			Process: history.Harness, Type: history.Info, F: history.Skip, Key: r.keyOf(s),
 			Error: fmt.Sprintf("%s %s: %s", s.Client, s.Do, why),
 		})
 		return nil
@@ -110,13 +111,14 @@ func (r *run) operate(ctx context.Context, s scenarios.Step) error {
 	if within == 0 && s.Do != history.Acquire {
 		within = stepTimeout
 	}
-	req := client.Request{F: s.Do, Key: r.scenario.Key}
+	req := client.Request{F: s.Do, Key: r.keyOf(s)}
 	switch s.Do {
 	case history.Acquire:
+		if within > 0 && !s.Queue {
+			return r.acquireByTries(ctx, c, s, req, within)
+		}
 		if c.hello.Can(client.CanWait) {
 			req.Wait = within.Milliseconds()
-		} else if within > 0 {
-			return r.acquireByTries(ctx, c, s, req, within)
 		}
 		within += answerGrace
 	case history.Write:
@@ -140,12 +142,15 @@ func (r *run) operate(ctx context.Context, s scenarios.Step) error {
 	return r.finish(ctx, c, s, p, within)
 }
 
+// keyOf returns the name of the lock that a step is about.
+func (r *run) keyOf(s scenarios.Step) string { return cmp.Or(s.Key, r.scenario.Key) }
+
 // skip says why a step must be left out, or "": what is done outside of a claim
 // would be the workload's fault and not the lock's.
 func (r *run) skip(c *directed, s scenarios.Step) string {
 	switch s.Do {
 	case history.Write, history.Renew, history.Release:
-		if !c.holds[r.scenario.Key] {
+		if c.holds[r.keyOf(s)] == 0 {
 			return "it was not granted the lock"
 		}
 	}
@@ -158,22 +163,29 @@ func (r *run) skip(c *directed, s scenarios.Step) string {
 	return ""
 }
 
-// acquireByTries has a client that cannot wait try again and again. Each try is
-// an operation of its own.
+// acquireByTries has a client try until it is granted the lock, which one that can
+// wait for it does at its first try, unless something else is in its way, such as
+// a connection that ended with its server. Each try is an operation of its own.
 func (r *run) acquireByTries(ctx context.Context, c *directed, s scenarios.Step, req client.Request, within time.Duration) error {
-	wait, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
+	end := time.Now().Add(within)
 	for {
+		grace := stepTimeout
+		if c.hello.Can(client.CanWait) {
+			wait := max(time.Until(end), 0)
+			req.Wait = wait.Milliseconds()
+			grace = wait + answerGrace
+		}
 		p, err := c.Invoke(ctx, req)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", s.Client, s.Do, err)
 		}
-		e, err := await(ctx, p, stepTimeout)
-		if err != nil || e.Type != history.Fail {
+		e, err := await(ctx, p, grace)
+		// A client that waited stops a little before its time is over.
+		if err != nil || e.Type == history.OK || time.Until(end) < 2*tryInterval {
 			return r.judge(ctx, c, s, e, err)
 		}
 		select {
-		case <-wait.Done():
+		case <-ctx.Done():
 			return r.judge(ctx, c, s, e, nil)
 		case <-time.After(tryInterval):
 		}
@@ -200,13 +212,22 @@ func (r *run) judge(ctx context.Context, c *directed, s scenarios.Step, e histor
 		return fmt.Errorf("%s %s: %w", c.Name(), s.Do, err)
 	}
 	if c.holds == nil {
-		c.holds = map[string]bool{}
+		c.holds = map[string]int{}
 	}
-	switch s.Do {
-	case history.Acquire:
-		c.holds[r.scenario.Key] = err == nil && e.Type == history.OK
-	case history.Release:
-		c.holds[r.scenario.Key] = false
+	key, done := r.keyOf(s), err == nil && e.Type == history.OK
+	switch {
+	case s.Do == history.Acquire && done:
+		c.holds[key]++
+	case s.Do == history.Acquire:
+		c.holds[key] = 0
+	case s.Do == history.Release && c.holds[key] > 0:
+		c.holds[key]--
+	}
+	if s.Refused {
+		if done {
+			return inconclusive{fmt.Errorf("%s succeeded with its %s, which was to be refused", c.Name(), s.Do)}
+		}
+		return nil
 	}
 	if s.MayFail {
 		return nil

@@ -201,16 +201,20 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	var endpoints []backends.Endpoint
 	var dsn string
+	var standbys []string
 	for _, n := range r.nodes {
 		r.meta.Versions[n.Software()] = n.Version()
-		if n.Software() == "postgres" {
+		switch n.Software() {
+		case "postgres":
 			dsn = n.Endpoint().URL
+		case "postgres-standby":
+			standbys = append(standbys, n.Endpoint().URL)
 		}
 		if n.Name() != resourceServer {
 			endpoints = append(endpoints, n.Endpoint())
 		}
 	}
-	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn})
+	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn, Standbys: standbys})
 	if err != nil {
 		return err
 	}
@@ -244,12 +248,16 @@ func (r *run) serversWanted() []backends.Server {
 
 // startClients starts the scenario's clients side by side and connects them.
 func (r *run) startClients(ctx context.Context, endpoints []backends.Endpoint) error {
-	command := r.Client
-	if len(command) == 0 {
-		var err error
-		if command, err = selfexec.Command("worker", r.Backend.Name); err != nil {
-			return err
+	commands := map[string][]string{}
+	for _, name := range r.scenario.Clients {
+		command := r.Client
+		if as := r.scenario.As[name]; as != "" || len(command) == 0 {
+			var err error
+			if command, err = selfexec.Command("worker", cmp.Or(as, r.Backend.Name)); err != nil {
+				return err
+			}
 		}
+		commands[name] = command
 	}
 	type started struct {
 		d   *directed
@@ -258,7 +266,7 @@ func (r *run) startClients(ctx context.Context, endpoints []backends.Endpoint) e
 	results := make(chan started)
 	for _, name := range r.scenario.Clients {
 		go func() {
-			d, err := r.startClient(ctx, name, command, endpoints)
+			d, err := r.startClient(ctx, name, commands[name], endpoints)
 			results <- started{d, err}
 		}()
 	}

@@ -242,7 +242,8 @@ func (s server) Clock() *clock.Control { return s.powers.clock(s.Name()) }
 // Disk implements disk.Disked.
 func (s server) Disk() *disk.Control { return s.powers.disk(s.Name()) }
 
-// timed is a server that tells the time.
+// timed is a server that tells the time. Faults compare their targets, so it is used
+// by its pointer.
 type timed struct {
 	server
 	read func(ctx context.Context, url string) (time.Time, error)
@@ -258,9 +259,9 @@ func (p *powers) target(n *deploy.Node) nemesis.Target {
 	s := server{n, p}
 	switch n.Software() {
 	case "redis":
-		return timed{s, redisTime}
+		return &timed{s, redisTime}
 	case "postgres":
-		return timed{s, postgresTime}
+		return &timed{s, postgresTime}
 	}
 	return s
 }

@@ -9,11 +9,11 @@ import (
 
 // tracker knows from a history who holds, who waits, and what has happened.
 type tracker struct {
-	holds     []held          // in the order of the grants
-	waiting   map[string]bool // clients with an open acquire
-	contended bool            // an acquire was refused, or asked for a lock that another held
-	faulted   bool            // a fault has taken effect
-	granted   bool            // a lock was granted since
+	holds     []held            // in the order of the grants
+	waiting   map[string]string // clients with an open acquire, and of which lock
+	contended bool              // an acquire was refused, or wanted a lock that another held or was granted
+	faulted   bool              // a fault has taken effect
+	granted   bool              // a lock was granted since
 }
 
 // held is a lock that a client was granted, has not released, and has not been
@@ -30,11 +30,11 @@ func (t *tracker) observe(e history.Event) {
 		return
 	}
 	if t.waiting == nil {
-		t.waiting = map[string]bool{}
+		t.waiting = map[string]string{}
 	}
 	switch {
 	case e.F == history.Acquire && e.Type == history.Invoke:
-		t.waiting[e.Process] = true
+		t.waiting[e.Process] = e.Key
 		t.contended = t.contended || slices.ContainsFunc(t.holds, func(h held) bool { return h.key == e.Key && h.client != e.Process })
 	case e.F == history.Acquire:
 		delete(t.waiting, e.Process)
@@ -43,6 +43,9 @@ func (t *tracker) observe(e history.Event) {
 		}
 		if e.Type == history.OK {
 			t.granted = t.granted || t.faulted
+			for _, key := range t.waiting {
+				t.contended = t.contended || key == e.Key
+			}
 			t.drop(e)
 			t.holds = append(t.holds, held{e.Process, e.Key})
 		}

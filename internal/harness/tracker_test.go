@@ -34,7 +34,7 @@ func TestTrackerKnowsWhoHolds(t *testing.T) {
 		tr.observe(s.event)
 		waiting := ""
 		for _, c := range []string{"A", "B"} {
-			if tr.waiting[c] {
+			if tr.waiting[c] != "" {
 				waiting += c
 			}
 		}
@@ -108,6 +108,22 @@ func TestTriggersFireOnTheNthEvent(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s %d by %q fires at event %d, want %d", c.When, c.Nth, c.By, got, c.want)
+		}
+	}
+}
+
+// Clients contend also if all of them asked before one was granted the lock; those
+// that ask for different locks do not.
+func TestWaitersContend(t *testing.T) {
+	for second, want := range map[string]bool{"k": true, "other": false} {
+		var tr tracker
+		tr.observe(event("A", history.Invoke, history.Acquire))
+		e := event("B", history.Invoke, history.Acquire)
+		e.Key = second
+		tr.observe(e)
+		tr.observe(event("A", history.OK, history.Acquire))
+		if tr.contended != want {
+			t.Errorf("A is granted k, B waits for %s: contended %v, want %v", second, tr.contended, want)
 		}
 	}
 }
