@@ -53,6 +53,7 @@ type Run struct {
 	Status      Status                       `json:"status"`
 	Reasons     []string                     `json:"reasons,omitempty"` // why inconclusive or error
 	Remarks     []string                     `json:"remarks,omitempty"` // of the harness: what a reader should know
+	Excused     []string                     `json:"excused,omitempty"` // properties whose violation does not count here
 	Properties  map[string]*checker.Property `json:"properties"`        // by name
 	Findings    []checker.Finding            `json:"findings,omitempty"`
 	Assumptions []checker.Finding            `json:"assumptions,omitempty"`

@@ -22,6 +22,17 @@ func scenarioFields(s *Scenario) []field {
 			objects(&s.Nemesis, "an entry of the nemesis", injectionFields, func(i *Injection, line int) { i.Line = line })},
 		{"expect", "what must come out; later entries override earlier ones", false,
 			objects(&s.Expect, "an expectation", expectationFields, func(e *Expectation, line int) { e.Line = line })},
+		{"bound", "time in which the lock must be granted again, where grants state no lease, as 4 ttl; none if left out", false, duration(&s.Bound)},
+		{"excuse", "properties that do not count, since a correct lock may break them here", false,
+			objects(&s.Excuse, "an excuse", excuseFields, func(e *Excuse, line int) { e.Line = line })},
+	}
+}
+
+func excuseFields(e *Excuse) []field {
+	return []field{
+		{"properties", "properties whose violation does not count, unless the user asks for them", true, names(&e.Properties, nil)},
+		{"without", "only for clients that have none of these capabilities, such as token or lost", false, names(&e.Without, nil)},
+		{"why", "the reason, in one line", true, text(&e.Why)},
 	}
 }
 

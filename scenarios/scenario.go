@@ -41,6 +41,12 @@ type Scenario struct {
 	Workload *Workload
 	Nemesis  []Injection
 	Expect   []Expectation
+	// Bound is in what time the lock must be granted again, where grants state no
+	// lease; zero is none.
+	Bound Duration
+	// Excuse names properties that do not count where a correct lock may break
+	// them.
+	Excuse []Excuse
 
 	File     string         // where it came from, for messages
 	Embedded bool           // it comes with lockcheck, and File is no file on disk
@@ -87,6 +93,31 @@ type Expectation struct {
 	Why        string
 
 	Line int
+}
+
+// Excuse says that a run is no violation because of some properties, if its clients
+// have none of some capabilities.
+type Excuse struct {
+	Properties []string
+	Without    []string // capabilities; empty means that it always holds
+	Why        string
+
+	Line int
+}
+
+// Excused returns the properties whose violation does not count, and why, for
+// clients that have the capabilities.
+func (s *Scenario) Excused(can []string) map[string]string {
+	excused := map[string]string{}
+	for _, e := range s.Excuse {
+		if slices.ContainsFunc(e.Without, func(c string) bool { return slices.Contains(can, c) }) {
+			continue
+		}
+		for _, p := range e.Properties {
+			excused[p] = e.Why
+		}
+	}
+	return excused
 }
 
 // Defaults of what a file leaves out.

@@ -40,6 +40,13 @@ func (s *Scenario) Validate() error {
 			v.errorf(e.Line, "an expectation needs \"properties\" or \"status\": this one expects nothing")
 		}
 	}
+	for _, e := range s.Excuse {
+		for _, p := range e.Properties {
+			if !slices.Contains(Properties(), p) {
+				v.errorf(e.Line, "an excuse names %s, which is no property: there are %s", quote(p), strings.Join(Properties(), ", "))
+			}
+		}
+	}
 	return v.err()
 }
 

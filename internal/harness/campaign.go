@@ -342,9 +342,10 @@ func (r *run) group(ctx context.Context, role string, rng *rand.Rand) ([]string,
 		// The leader's side counts: which one it is on is chance.
 		shuffled := slices.Clone(servers)
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		n := (len(servers) - 1) / 2
-		if role == "majority" {
-			n = len(servers)/2 + 1
+		// With the same chance the two are all servers.
+		n := len(servers)/2 + 1
+		if role == "minority" {
+			return shuffled[n:], nil
 		}
 		return shuffled[:n], nil
 	}
@@ -365,9 +366,9 @@ func (r *run) named(ctx context.Context, with map[string]string) (map[string]str
 			for _, one := range strings.Split(g, ",") {
 				one = strings.TrimSpace(one)
 				found := []string{one}
-				if one == "leader" || one == "followers" {
+				if slices.Contains([]string{"leader", "followers", "servers", "majority", "minority"}, one) {
 					var err error
-					if found, err = r.group(ctx, one, nil); err != nil {
+					if found, err = r.group(ctx, one, rand.New(rand.NewPCG(uint64(r.Seed), 0))); err != nil {
 						return nil, err
 					}
 				}

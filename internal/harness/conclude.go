@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/history"
@@ -107,12 +108,25 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	if err != nil {
 		return err
 	}
+	end := endOf(h)
+	if o.Checker.Bound == 0 && !statesLease(h) {
+		o.Checker.Bound = end.bound
+	}
 	rep := judge(h, o.Checker)
 	meta.SetReport(rep)
-	end := endOf(h)
-	meta.Status = status(rep, end, o.Gate)
+	gate := o.Gate
+	if len(gate) == 0 {
+		// What a correct lock may break counts only if it is asked for.
+		meta.Excused = end.excused
+		for _, p := range rep.Properties {
+			if !slices.Contains(end.excused, p.Name) {
+				gate = append(gate, p.Name)
+			}
+		}
+	}
+	meta.Status = status(rep, end, gate)
 	meta.Remarks = end.remarks
-	meta.Reasons = append(end.reasons, doubts(rep, o.Gate)...)
+	meta.Reasons = append(end.reasons, doubts(rep, gate)...)
 	if len(meta.Reasons) == 0 && rep.Operations == 0 {
 		meta.Reasons = []string{"no client did anything: nothing was tested"}
 	}
@@ -212,6 +226,8 @@ type ending struct {
 	inconclusive bool
 	reasons      []string
 	remarks      []string
+	excused      []string      // properties that do not count
+	bound        time.Duration // for liveness, where no lease is stated; 0 is none
 }
 
 func endOf(h *history.History) ending {
@@ -224,8 +240,16 @@ func endOf(h *history.History) ending {
 		switch e.F {
 		case history.Run:
 			ours = true
+			var header struct {
+				Bound int64 `json:"bound_ms"`
+			}
+			if json.Unmarshal(e.Value, &header) == nil {
+				s.bound = time.Duration(header.Bound) * time.Millisecond
+			}
 		case remarkEvent:
 			s.remarks = append(s.remarks, e.Error)
+		case excusedEvent:
+			s.excused = append(s.excused, e.Key)
 		case endEvent:
 			complete = true
 		case errorEvent:
@@ -243,6 +267,11 @@ func endOf(h *history.History) ending {
 		s.reasons = append(s.reasons, "the history ends before the run did: the harness was killed or could not write")
 	}
 	return s
+}
+
+// statesLease reports whether any grant of the history states a lease.
+func statesLease(h *history.History) bool {
+	return slices.ContainsFunc(h.Terms, func(t history.Term) bool { return t.TTL > 0 })
 }
 
 // status ranks what a run came to: a violation outranks everything else.

@@ -152,7 +152,7 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	}
 	header := encode(map[string]any{
 		"schema": reports.Schema, "scenario": sc.Name, "backend": o.Backend.Name, "resource": r.Resource,
-		"ttl_ms": r.ttl.Milliseconds(), "seed": o.Seed,
+		"ttl_ms": r.ttl.Milliseconds(), "seed": o.Seed, "bound_ms": sc.Bound.Of(r.ttl).Milliseconds(),
 	})
 	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: history.Run, Value: header})
 	if remark != "" {
@@ -221,6 +221,7 @@ func (r *run) setUp(ctx context.Context) error {
 	if err := r.startClients(ctx, endpoints); err != nil {
 		return err
 	}
+	r.excuse()
 	return r.startObserver(ctx, endpoints)
 }
 
@@ -280,6 +281,26 @@ func (r *run) startClients(ctx context.Context, endpoints []backends.Endpoint) e
 		errs = append(errs, s.err)
 	}
 	return errors.Join(errs...)
+}
+
+// excuse records what does not count, given what the clients can do.
+func (r *run) excuse() {
+	var can []string
+	for _, c := range client.Capabilities() {
+		all := true
+		for _, d := range r.clients {
+			all = all && d.hello.Can(c)
+		}
+		if all {
+			can = append(can, c)
+		}
+	}
+	excused := r.scenario.Excused(can)
+	for _, p := range slices.Sorted(maps.Keys(excused)) {
+		r.rec.Record(history.Event{
+			Process: history.Harness, Type: history.Info, F: excusedEvent, Key: p, Error: excused[p],
+		})
+	}
 }
 
 // startClient returns the client also with an error, if it has to be closed.

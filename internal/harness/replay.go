@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lockcheck/lockcheck/backends"
 	"github.com/lockcheck/lockcheck/checker"
@@ -75,12 +76,13 @@ func Reload(dir string) (*Recorded, error) {
 
 // Violated returns the properties that a run violates: those of gate, or all.
 func Violated(r *reports.Run, gate []string) []string {
-	if len(gate) == 0 {
+	asked := len(gate) > 0
+	if !asked {
 		gate = scenarios.Properties()
 	}
 	var all []string
 	for _, p := range gate {
-		if r.Verdict(p) == checker.Violated {
+		if r.Verdict(p) == checker.Violated && (asked || !slices.Contains(r.Excused, p)) {
 			all = append(all, p)
 		}
 	}
