@@ -7,7 +7,7 @@ PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 TTL         ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run servers test unit lint cross fuzz bench fmt clean
+.PHONY: help build run servers test unit lint cross fuzz bench mutants fmt clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 bench: build ## exact checkers, porcupine and decoding alone, in one run: the tables of docs/performance.md (LARGE=1: also 10^7 operations)
 	$(GO) run ./checker/internal/bench $(if $(LARGE),-large)
+
+mutants: build ## show that the suite ci catches all locks that are broken on purpose, and no correct one
+	$(BIN) mutants --out $${TMPDIR:-/tmp}/lockcheck-mutants
 
 fmt: ## format the code
 	gofmt -w .

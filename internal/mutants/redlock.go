@@ -43,13 +43,14 @@ type redlock struct {
 	held map[string]*redisHold
 }
 
-func openRedlock(_ context.Context, c backends.Config, flaw string) (backends.Client, error) {
+func openRedlock(ctx context.Context, c backends.Config, flaw string) (backends.Client, error) {
 	l := &redlock{flaw: flaw, ttl: c.TTL, held: map[string]*redisHold{}}
 	for _, url := range c.URLs("redis") {
 		rdb, err := newRedis(url)
 		if err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
+		_ = rdb.Ping(ctx).Err() // connects; one node may be down
 		l.rdbs = append(l.rdbs, rdb)
 	}
 	if len(l.rdbs) == 0 {
