@@ -70,6 +70,12 @@ func (k *kill) end(ctx context.Context, t Target) (string, error) {
 		return "", err
 	}
 	k.clients = append(k.clients, t.Name())
+	if c := containerOf(t); c != nil {
+		if err := c.Kill(ctx); err != nil {
+			return "", err
+		}
+		return gone(ctx, ps)
+	}
 	for _, p := range ps {
 		if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return "", fmt.Errorf("process %d: %w", p.pid, err)

@@ -4,6 +4,10 @@ package nemesis
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/lockcheck/lockcheck/internal/registry"
 )
@@ -42,14 +46,14 @@ type Kind struct {
 	// Available returns nil if the fault can be injected on this machine,
 	// else an error that says what is missing. Nil means always.
 	Available func() error
-	// New makes a fault. Params are the scenario's, already checked to be
-	// among Params.
+	// New makes a fault, and does nothing yet; see Make. Params are among
+	// Params; values that it cannot do it refuses, with what it wants.
 	New func(params map[string]string) (Fault, error)
 	// Params names the parameters with a line of explanation each.
 	Params map[string]string
 	// Needs are the powers that targets must have been given when they were
-	// started, from Links, Clock and Disk: whoever starts them saves what no
-	// fault of a run needs.
+	// started, of those below: whoever starts them saves what no fault of
+	// a run needs.
 	Needs []string
 }
 
@@ -58,7 +62,26 @@ const (
 	Links = "links" // their connections pass proxies, see package network
 	Clock = "clock" // they were started with a clock of their own, see package clock
 	Disk  = "disk"  // they were started with a disk of their own, see package disk
+	// They are in network namespaces of their own, see package netns.
+	Namespaces = "namespaces"
+	// They are containers, see Contained.
+	Containers = "containers"
 )
+
+// Make makes a fault with the parameters, whose names it checks. It can be called
+// without injecting the fault, to find out whether the parameters are right.
+func (k Kind) Make(params map[string]string) (Fault, error) {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		if _, ok := k.Params[name]; ok {
+			continue
+		}
+		if len(k.Params) == 0 {
+			return nil, fmt.Errorf("fault %s has no parameter %q, nor any other", k.Name, name)
+		}
+		return nil, fmt.Errorf("fault %s has no parameter %q: it has %s", k.Name, name, strings.Join(slices.Sorted(maps.Keys(k.Params)), ", "))
+	}
+	return k.New(params)
+}
 
 var kinds = registry.New[Kind]("fault")
 

@@ -12,7 +12,7 @@ import (
 func init() {
 	Register(Kind{
 		Name:    "pause",
-		Summary: "freeze processes with SIGSTOP, as a long garbage collection or a suspended machine does",
+		Summary: "freeze processes with SIGSTOP, and containers by the freezer, as a long garbage collection or a suspended machine does",
 		New:     func(map[string]string) (Fault, error) { return &pause{}, nil },
 	})
 }
@@ -23,7 +23,8 @@ const stateTimeout = 5 * time.Second
 
 // pause freezes all processes of its targets.
 type pause struct {
-	frozen []process
+	frozen     []process
+	containers []Container
 }
 
 // process is an operating system process, told apart from a later one with the
@@ -52,6 +53,11 @@ func (p *pause) Inject(ctx context.Context, targets []Target) (Proof, error) {
 }
 
 func (p *pause) freeze(ctx context.Context, t Target) (proof []string, err error) {
+	if c := containerOf(t); c != nil {
+		p.containers = append(p.containers, c)
+		said, err := c.Freeze(ctx)
+		return []string{said}, err
+	}
 	ps, ok := t.(Processes)
 	if !ok {
 		return nil, errors.New("it is not made of processes")
@@ -114,6 +120,15 @@ func (p *pause) Heal(ctx context.Context) (Proof, error) {
 		}
 	}
 	p.frozen = nil
+	for _, c := range p.containers {
+		said, err := c.Thaw(ctx)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		proof = append(proof, said)
+	}
+	p.containers = nil
 	return Proof(strings.Join(proof, ", ")), errors.Join(errs...)
 }
 

@@ -29,6 +29,9 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 			if !verify {
 				return usagef("nothing to do: give --verify (lockcheck list faults lists them)")
 			}
+			if err := f.checkNetwork(); err != nil {
+				return err
+			}
 			p := &plan{flags: f}
 			bs, err := p.chooseBackends(true, nil)
 			if err != nil {
@@ -43,7 +46,7 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 			var all []harness.FaultCheck
 			for _, b := range bs {
 				checks, err := harness.VerifyFaults(c.Context(), harness.Options{
-					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out,
+					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out, Network: f.network,
 				})
 				if err != nil {
 					return environment(fmt.Errorf("backend %s: %w", b.Name, err))
@@ -69,6 +72,7 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 	c.Flags().IntVar(&f.nodes, "nodes", 0, "number of servers (default: the backend's)")
 	c.Flags().StringVar(&f.out, "out", "lockcheck-runs", "folder for the folders of runs")
 	c.Flags().StringToStringVar(&f.bin, "bin", nil, "server binary to use, as software=path; etcd=embedded for the built-in one")
+	f.addNetwork(c)
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	return c
 }

@@ -110,7 +110,8 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 		Scenario: u.scenario,
 		Run: harness.Options{
 			Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, TTL: p.flags.ttl, Seed: p.flags.seed,
-			Client: p.command, Bin: p.flags.bin, Cache: cache, Out: out, Gate: hunted,
+			Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
+			Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out, Gate: hunted,
 		},
 		Faults: kinds, Properties: hunted, Time: within,
 		Servers: topology.Servers, Leader: topology.Leader, Save: save,

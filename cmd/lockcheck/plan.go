@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/lockcheck/lockcheck/internal/deploy"
 	"github.com/lockcheck/lockcheck/internal/harness"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/network/netns"
 	"github.com/lockcheck/lockcheck/reports"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
@@ -36,6 +38,8 @@ type runFlags struct {
 	gate      []string
 	client    string
 	bin       map[string]string
+	network   string
+	runtime   runtimeFlags
 	ci        ciFlags
 }
 
@@ -52,12 +56,34 @@ func (f *runFlags) add(c *cobra.Command) {
 	fs.StringSliceVar(&f.gate, "gate", nil, "properties whose violation counts (default: all)")
 	fs.StringVar(&f.client, "client", "", `client program instead of the backend's own: 'CMD ARGS', or a JSON array of arguments`)
 	fs.StringToStringVar(&f.bin, "bin", nil, "server binary to use, as software=path; etcd=embedded for the built-in one")
+	f.addNetwork(c)
+	f.runtime.add(c)
 	f.ci.add(c)
 	for flag, names := range map[string][]string{
 		"backend": append(backends.Names(), "all"), "resource": resource.Names(), "gate": properties,
 	} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+func (f *runFlags) addNetwork(c *cobra.Command) {
+	c.Flags().StringVar(&f.network, "network", "", "how faults of the network are done: by a proxy, or with each node in a network namespace, netns (default: as the faults need it)")
+	_ = c.RegisterFlagCompletionFunc("network", cobra.FixedCompletions(networks, cobra.ShellCompDirectiveNoFileComp))
+}
+
+var networks = []string{harness.ProxyNetwork, harness.NetnsNetwork}
+
+// checkNetwork refuses networks that there are not, here or at all.
+func (f *runFlags) checkNetwork() error {
+	if f.network != "" && !slices.Contains(networks, f.network) {
+		return usagef("--network: unknown network %q: there are %s", f.network, strings.Join(networks, ", "))
+	}
+	if f.network == harness.NetnsNetwork {
+		if err := netns.Available(); err != nil {
+			return environment(fmt.Errorf("--network netns: %w", err))
+		}
+	}
+	return nil
 }
 
 var properties = []string{
@@ -90,6 +116,8 @@ type unit struct {
 	scenario *scenarios.Scenario
 	backend  backends.Backend
 	resource string
+	bin      map[string]string // programs of its servers; nil is as the flags say
+	versions map[string]string // and of their images
 }
 
 // missing is a backend that was asked for with "all", but has no servers here.
@@ -108,6 +136,12 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 		return nil, usagef("--ttl and --nodes cannot be negative")
 	}
 	if err := checkProperties(f.gate); err != nil {
+		return nil, err
+	}
+	if err := f.checkNetwork(); err != nil {
+		return nil, err
+	}
+	if err := p.flags.runtime.check(f); err != nil {
 		return nil, err
 	}
 	for _, name := range f.resources {
@@ -130,6 +164,9 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	}
 	known := scenarios.Known{Backends: backends.Names(), Resources: resource.Names(), Faults: nemesis.Names()}
 	for _, sc := range scs {
+		known.Params = func(fault string, with map[string]string) error {
+			return harness.CheckParams(fault, with, cmp.Or(f.ttl, sc.TTL.Of(0)))
+		}
 		if err := sc.Check(known); err != nil {
 			return nil, usage(err)
 		}
@@ -158,9 +195,12 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 				if r != "" && len(b.Resources) > 0 && !slices.Contains(b.Resources, r) {
 					continue
 				}
-				p.units = append(p.units, unit{sc, b, r})
+				p.units = append(p.units, unit{scenario: sc, backend: b, resource: r})
 			}
 		}
+	}
+	if p.units, err = p.withVersions(p.units); err != nil {
+		return nil, err
 	}
 	if len(p.units) == 0 {
 		return nil, usagef("nothing to run: no chosen scenario is meant for a chosen backend and resource")
@@ -258,7 +298,11 @@ func available(b backends.Backend, f runFlags) error {
 	if b.Servers == nil {
 		return nil
 	}
-	for _, s := range b.Servers(backends.Options{Nodes: f.nodes, TTL: f.ttl}) {
+	servers := b.Servers(backends.Options{Nodes: f.nodes, TTL: f.ttl})
+	if f.runtime.docker() {
+		return f.runtime.available(servers)
+	}
+	for _, s := range servers {
 		if _, err := deploy.Find(context.Background(), s.Software, f.bin[s.Software]); err != nil {
 			return err
 		}
@@ -298,18 +342,22 @@ func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
 				return environment(err)
 			}
 			r, err := harness.Run(ctx, sc, harness.Options{
-				Backend:  u.backend,
-				Resource: u.resource,
-				Nodes:    p.flags.nodes,
-				TTL:      p.flags.ttl,
-				Seed:     p.flags.seed + int64(n),
-				Repeat:   n + 1,
-				Client:   p.command,
-				Bin:      p.flags.bin,
-				Cache:    cache,
-				Out:      out,
-				Replay:   p.replay(u, n),
-				Gate:     p.flags.gate,
+				Backend:     u.backend,
+				Resource:    u.resource,
+				Nodes:       p.flags.nodes,
+				TTL:         p.flags.ttl,
+				Seed:        p.flags.seed + int64(n),
+				Repeat:      n + 1,
+				Client:      p.command,
+				Bin:         p.binOf(u),
+				Cache:       cache,
+				Out:         out,
+				Replay:      p.replay(u, n),
+				Gate:        p.flags.gate,
+				Network:     p.flags.network,
+				Runtime:     p.flags.runtime.name,
+				Versions:    p.versionsOf(u),
+				ClientImage: p.flags.runtime.clientImage,
 			})
 			if err != nil {
 				return environment(err)
@@ -355,14 +403,34 @@ func (p *plan) replay(u unit, n int) string {
 		}
 		args = append(args, "--faults", strings.Join(kinds, ","))
 	}
+	if p.flags.network != "" {
+		args = append(args, "--network", p.flags.network)
+	}
+	args = append(args, p.flags.runtime.args(p.versionsOf(u))...)
 	args = append(args, "--seed", strconv.FormatInt(p.flags.seed+int64(n), 10))
 	if p.flags.client != "" {
 		args = append(args, "--client", quote(p.flags.client))
 	}
-	for software, path := range p.flags.bin {
+	for software, path := range p.binOf(u) {
 		args = append(args, "--bin", quote(software+"="+path))
 	}
 	return strings.Join(args, " ")
+}
+
+// binOf are the programs that a unit's servers are run from.
+func (p *plan) binOf(u unit) map[string]string {
+	if u.bin != nil {
+		return u.bin
+	}
+	return p.flags.bin
+}
+
+// versionsOf are the versions of the images that a unit's servers are run from.
+func (p *plan) versionsOf(u unit) map[string]string {
+	if u.versions != nil {
+		return u.versions
+	}
+	return p.flags.runtime.versions()
 }
 
 // reference is how a command line names a scenario.

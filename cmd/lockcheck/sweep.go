@@ -77,7 +77,8 @@ func (a *app) sweep(c *cobra.Command, p *plan, s harness.Sweep) error {
 	defer cache.Close()
 	points, err := harness.RunSweep(c.Context(), s, harness.Options{
 		Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, Seed: p.flags.seed, Repeat: 1,
-		Client: p.command, Bin: p.flags.bin, Cache: cache, Out: out,
+		Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
+		Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out,
 	}, func(pt harness.SweepPoint) {
 		fmt.Fprintf(a.stderr, "lease %v: %d of %d pauses violated it, recovery %v, in %v\n",
 			pt.TTL, pt.Violations, pt.Pauses, pt.Recovery().Round(time.Millisecond), pt.Run.Duration.Round(time.Millisecond))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lockcheck/lockcheck/internal/deploy/engine"
@@ -21,12 +22,11 @@ type container struct {
 	dir     string
 	stale   bool // what was prepared has changed since it was copied
 
-	mu   sync.Mutex
-	id   string // "" until compose has made it
-	ran  bool   // it has run, with data
-	life *life  // nil if it is down
-	// cut has the networks that it was taken off.
-	cut map[string]engine.Endpoint
+	mu     sync.Mutex
+	id     string // "" until compose has made it
+	ran    bool   // it has run, with data
+	life   *life  // nil if it is down
+	handle Container
 }
 
 // life is a container from its start to its end.
@@ -36,6 +36,12 @@ type life struct {
 	killed bool          // by us
 	ended  bool
 	err    error // how
+}
+
+func newContainer(n *Node, p program, site *contained, dir string) *container {
+	c := &container{node: n, program: p, site: site, dir: dir}
+	c.handle = Container{run: site.Containers, name: c.name(), alias: n.Name()}
+	return c
 }
 
 func (c *container) name() string { return c.site.project + "-" + c.node.Name() }
@@ -119,7 +125,10 @@ func (c *container) launch(ctx context.Context) (*life, error) {
 		ctx := context.Background()
 		_ = c.engine().Logs(ctx, c.id, before.Ended(), log)
 		status, err := c.engine().Wait(ctx, c.id)
-		if err == nil {
+		switch {
+		case err == nil && status > 128: // as a shell has it
+			err = fmt.Errorf("signal: %v (exit status %d)", syscall.Signal(status-128), status)
+		case err == nil:
 			err = fmt.Errorf("exit status %d", status)
 		}
 		c.end(l, err)
@@ -214,26 +223,18 @@ func (c *container) remake(ctx context.Context) error {
 	return nil
 }
 
-// pids returns the processes of the container on this machine.
-func (c *container) pids() ([]int, error) {
-	if !c.engine().Here() {
-		return nil, fmt.Errorf("%s runs on another machine: its processes cannot be seen from here", c.node.Name())
-	}
+func (c *container) runs() bool {
 	c.mu.Lock()
-	l := c.life
-	c.mu.Unlock()
-	if l == nil {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
-	defer cancel()
-	return c.engine().Processes(ctx, c.id)
+	defer c.mu.Unlock()
+	return c.life != nil
 }
 
-// Contained reports whether the server is a container.
-func (n *Node) Contained() bool {
-	_, ok := n.body.(*container)
-	return ok
+// pids returns the processes of the container on this machine.
+func (c *container) pids() ([]int, error) {
+	if !c.runs() {
+		return nil, nil
+	}
+	return c.handle.PIDs()
 }
 
 // Image returns the image that the server runs from and its digest, or "" if it is
@@ -247,123 +248,12 @@ func (n *Node) Image(ctx context.Context) (string, error) {
 	return c.site.image + " " + i.ID, err
 }
 
-// Freeze freezes all processes of the container, by the freezer, and returns once
-// the engine says that they are frozen. What it returns is the proof.
-func (n *Node) Freeze(ctx context.Context) (string, error) {
-	c, ok := n.body.(*container)
-	if !ok {
-		return "", fmt.Errorf("%s is no container", n.Name())
+// Container returns the container that the server is, nil if it is none.
+func (n *Node) Container() *Container {
+	if c, ok := n.body.(*container); ok {
+		return &c.handle
 	}
-	return c.site.Freeze(ctx, c.id)
-}
-
-// Thaw ends Freeze. A container that does not run needs none.
-func (n *Node) Thaw(ctx context.Context) (string, error) {
-	c, ok := n.body.(*container)
-	if !ok {
-		return "", fmt.Errorf("%s is no container", n.Name())
-	}
-	return c.site.Thaw(ctx, c.id)
-}
-
-// Freeze is [Node.Freeze] of any container.
-func (c *Containers) Freeze(ctx context.Context, id string) (string, error) {
-	if err := c.engine.Pause(ctx, id); err != nil {
-		return "", err
-	}
-	d, err := c.engine.Inspect(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	if !d.State.Paused {
-		return "", fmt.Errorf("the engine says that container %s is %s, not paused", d.Name, d.State.Status)
-	}
-	return fmt.Sprintf("container %s is paused, %s", short(d.ID), c.frozen(d)), nil
-}
-
-// frozen is what the kernel says of a container's first process, which has the
-// last word on whether it is frozen.
-func (c *Containers) frozen(d engine.Detail) string {
-	if !c.engine.Here() {
-		return "says the engine"
-	}
-	if state, err := freezer(d.State.Pid); err == nil {
-		return fmt.Sprintf("the freezer of process %d says %s", d.State.Pid, state)
-	}
-	return "says the engine"
-}
-
-// Thaw is [Node.Thaw] of any container.
-func (c *Containers) Thaw(ctx context.Context, id string) (string, error) {
-	d, err := c.engine.Inspect(ctx, id)
-	if engine.IsMissing(err) || err == nil && !d.State.Running {
-		return "the container does not run any more", nil
-	}
-	if err == nil && d.State.Paused {
-		err = c.engine.Unpause(ctx, id)
-	}
-	if err == nil {
-		d, err = c.engine.Inspect(ctx, id)
-	}
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("container %s is %s", short(d.ID), d.State.Status), nil
-}
-
-// short is an id as the docker command shows it.
-func short(id string) string { return id[:min(12, len(id))] }
-
-// Leave takes the server's container off a network, one of those above, as docker
-// network disconnect does, and returns once the engine says that it is not on it.
-func (n *Node) Leave(ctx context.Context, which string) (string, error) {
-	c, ok := n.body.(*container)
-	if !ok {
-		return "", fmt.Errorf("%s is no container", n.Name())
-	}
-	network := c.site.Network(which)
-	before, err := c.engine().Inspect(ctx, c.id)
-	if err != nil {
-		return "", err
-	}
-	end, on := before.NetworkSettings.Networks[network]
-	if !on {
-		return "", fmt.Errorf("%s is not on the network %s", n.Name(), network)
-	}
-	c.mu.Lock()
-	if c.cut == nil {
-		c.cut = map[string]engine.Endpoint{}
-	}
-	c.cut[network] = engine.Endpoint{IPAMConfig: end.IPAMConfig, Aliases: []string{n.Name()}}
-	c.mu.Unlock()
-	if err := c.engine().Leave(ctx, network, c.id); err != nil {
-		return "", err
-	}
-	after, err := c.engine().Inspect(ctx, c.id)
-	if err != nil {
-		return "", err
-	}
-	if _, on := after.NetworkSettings.Networks[network]; on {
-		return "", fmt.Errorf("the engine says that %s is still on the network %s", n.Name(), network)
-	}
-	return fmt.Sprintf("container %s is off the network %s", short(c.id), network), nil
-}
-
-// Rejoin ends Leave of all networks, at the addresses that the container had there.
-func (n *Node) Rejoin(ctx context.Context) (string, error) {
-	c, ok := n.body.(*container)
-	if !ok {
-		return "", fmt.Errorf("%s is no container", n.Name())
-	}
-	c.mu.Lock()
-	cut := c.cut
-	c.cut = nil
-	c.mu.Unlock()
-	var errs []error
-	for network, end := range cut {
-		errs = append(errs, c.engine().Join(ctx, network, c.id, end))
-	}
-	return fmt.Sprintf("container %s is on its networks again", short(c.id)), errors.Join(errs...)
+	return nil
 }
 
 // setUpContainers gives nodes that are set up as one their bodies. It is what
@@ -406,7 +296,7 @@ func (l *Local) setUpContainers(ctx context.Context, group []*Node) error {
 		return fmt.Errorf("set up %s: %w", group[0].Name(), err)
 	}
 	for i, n := range group {
-		n.body = &container{node: n, program: programs[i], site: inside, dir: s.dirs[i]}
+		n.body = newContainer(n, programs[i], inside, s.dirs[i])
 	}
 	return nil
 }

@@ -134,7 +134,8 @@ func checkCompose(ctx context.Context) error {
 		return errors.New("there is an engine, but no docker command: install Docker's client and its compose plugin")
 	}
 	if _, err := output(ctx, cmd); err != nil {
-		return fmt.Errorf("the docker command has no compose (install its plugin docker-compose-v2, or run scripts/docker-engine): %w", err)
+		said, _, _ := strings.Cut(err.Error(), "\n") // then comes how it is used
+		return fmt.Errorf("the docker command has no compose (install its plugin, such as docker-compose-v2, or run scripts/docker-engine): %s", said)
 	}
 	return nil
 }
@@ -221,6 +222,14 @@ func (c *Containers) Address(server, which string) string {
 		a = a.Next()
 	}
 	return a.String()
+}
+
+// Has reports whether a server has a place among the containers.
+func (c *Containers) Has(server string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.places[server]
+	return ok
 }
 
 // ServerAt returns the server that has an address on one of the networks.

@@ -171,13 +171,25 @@ func freezer(pid int) (string, error) {
 		switch {
 		case f[1] == "freezer": // the first version of control groups
 			b, err := os.ReadFile("/sys/fs/cgroup/freezer" + f[2] + "/freezer.state")
-			return strings.TrimSpace(string(b)), err
+			if err != nil {
+				return "", fmt.Errorf("%w: %w", errNoFreezer, err)
+			}
+			return strings.TrimSpace(string(b)), nil
 		case f[0] == "0":
 			b, err := os.ReadFile("/sys/fs/cgroup" + f[2] + "/cgroup.events")
-			if err == nil && strings.Contains(string(b), "frozen 1") {
-				return "FROZEN", nil
+			if err != nil {
+				return "", fmt.Errorf("%w: %w", errNoFreezer, err)
+			}
+			if strings.Contains(string(b), "frozen 1") {
+				return frozen, nil
 			}
 		}
 	}
-	return "", fmt.Errorf("process %d is in no group that can be frozen", pid)
+	return "", errNoFreezer
 }
+
+// frozen is the state of a frozen group.
+const frozen = "FROZEN"
+
+// errNoFreezer says that this machine does not show whether a process is frozen.
+var errNoFreezer = errors.New("no control group of the process tells whether it is frozen")

@@ -54,6 +54,10 @@ func (n *Node) Role(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if c, ok := n.body.(*container); ok && !c.runs() {
+		// There nobody would even refuse the connection.
+		return "", fmt.Errorf("ask %s for its role: it is down", n.Name())
+	}
 	role, err := r.role(ctx)
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its role: %w", n.Name(), err)

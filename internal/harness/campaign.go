@@ -492,6 +492,16 @@ func params(with map[string]string, ttl time.Duration) map[string]string {
 	return out
 }
 
+// CheckParams says what is wrong with the parameters of a fault in a scenario, in
+// which times may be multiples of the TTL.
+func CheckParams(fault string, with map[string]string, ttl time.Duration) error {
+	kind, err := nemesis.Find(fault)
+	if err == nil {
+		_, err = kind.Make(params(with, ttl))
+	}
+	return err
+}
+
 // kinds are the kinds of faults in a scenario, and whether one fills a disk.
 func kinds(sc *scenarios.Scenario) (all []string, full bool) {
 	add := func(kind string, with map[string]string) {

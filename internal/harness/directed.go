@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/internal/client"
+	"github.com/lockcheck/lockcheck/internal/deploy"
 	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
@@ -36,6 +37,7 @@ const (
 type directed struct {
 	*client.Proc
 	powers *powers
+	inside *deploy.Container // nil if it is a process of this machine
 	hello  client.Hello
 	queued *queued
 	writes int
@@ -267,7 +269,7 @@ func (r *run) prove(ctx context.Context, name string, with map[string]string, on
 	if with, err = r.named(ctx, with); err != nil {
 		return "", nil, err
 	}
-	f, err := kind.New(params(with, r.ttl))
+	f, err := kind.Make(params(with, r.ttl))
 	if err != nil {
 		return "", nil, err
 	}
@@ -378,7 +380,7 @@ func (r *run) target(name string) (nemesis.Target, error) {
 		}
 	}
 	if name == resourceNode {
-		return store{r.powers.mesh}, nil
+		return store{r.powers}, nil
 	}
 	return nil, fmt.Errorf("no client and no server is named %q here", name)
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,12 @@ func VerifyFaults(ctx context.Context, o Options) ([]FaultCheck, error) {
 		Name: "faults", Clients: []string{"A", "B", "C"}, Key: scenarios.DefaultKey,
 		TTL: scenarios.Duration{Time: scenarios.DefaultTTL}, Source: []byte("# every fault, to see whether it works here\n"),
 	}
+	o.Network = cmp.Or(o.Network, ProxyNetwork)
 	for _, kind := range nemesis.Names() {
 		// Not to be run: it has what every fault needs set up.
-		sc.Nemesis = append(sc.Nemesis, scenarios.Injection{Fault: kind})
+		if k, err := nemesis.Find(kind); err == nil && fits(k, o.Network) {
+			sc.Nemesis = append(sc.Nemesis, scenarios.Injection{Fault: kind})
+		}
 	}
 	r, err := newRun(sc, o)
 	if err != nil {
@@ -71,6 +75,14 @@ func VerifyFaults(ctx context.Context, o Options) ([]FaultCheck, error) {
 		return nil, fmt.Errorf("%s: %w", r.meta.Dir, err)
 	}
 	return checks, writeJSON(filepath.Join(r.meta.Dir, "faults.json"), checks)
+}
+
+// fits reports whether a kind of fault works in a network, one of the harness's.
+func fits(k nemesis.Kind, network string) bool {
+	if network == NetnsNetwork {
+		return len(k.Needs) == 0 || slices.Equal(k.Needs, []string{nemesis.Namespaces})
+	}
+	return !slices.Contains(k.Needs, nemesis.Namespaces)
 }
 
 // targetsOf are the sets of targets to try a fault on: a client, and a server if
@@ -119,7 +131,7 @@ func (r *run) verifyFault(ctx context.Context, name string, on []string) FaultCh
 			return c
 		}
 	}
-	if why := r.lacks(name, on[0]); why != "" {
+	if why := r.lacks(kind, on[0]); why != "" {
 		c.Unavailable = why
 		return c
 	}
@@ -163,12 +175,12 @@ func (r *run) verifyFault(ctx context.Context, name string, on []string) FaultCh
 }
 
 // lacks says why a fault makes no sense on a target, or "".
-func (r *run) lacks(fault, target string) string {
+func (r *run) lacks(kind nemesis.Kind, target string) string {
 	t, err := r.target(target)
 	if err != nil {
 		return err.Error()
 	}
-	if p, ok := t.(nemesis.Processes); ok && !slices.Contains(needs(fault), nemesis.Links) {
+	if p, ok := t.(nemesis.Processes); ok && !slices.Contains(kind.Needs, nemesis.Links) {
 		if _, err := p.PIDs(); err != nil {
 			return err.Error() // it runs inside the harness
 		}
@@ -178,13 +190,15 @@ func (r *run) lacks(fault, target string) string {
 		software = s.Software()
 	}
 	switch {
-	case fault == "packets":
-		return "the nodes of a run are not in network namespaces"
-	case fault == "evict" && software != "redis":
+	case !fits(kind, r.Network):
+		return fmt.Sprintf("not in the network %s: try another --network", r.Network)
+	case slices.Contains(kind.Needs, nemesis.Containers) && !contained(t):
+		return target + " is no container: try --runtime docker"
+	case kind.Name == "evict" && software != "redis":
 		return target + " is no Redis server, which evicts keys"
-	case fault == "terminate-session" && software != "postgres":
+	case kind.Name == "terminate-session" && software != "postgres":
 		return target + " is no database server with sessions"
-	case fault == "failover" && len(r.serverNames()) < 2:
+	case kind.Name == "failover" && len(r.serverNames()) < 2:
 		return "there is one server: nobody can take over"
 	}
 	return ""

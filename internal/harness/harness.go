@@ -41,7 +41,13 @@ type Options struct {
 	Cache    *deploy.Cache     // shared by runs; nil is one of the run's own
 	Out      string            // folder in which the run's folder is made
 	Replay   string            // the command that makes this run again
-	Gate     []string          // properties whose violation counts; nil is all
+	Network  string            // ProxyNetwork, NetnsNetwork, or "" for the one that the scenario's faults need
+	Runtime  string            // LocalRuntime or DockerRuntime; "" is local
+	Versions map[string]string // of images by software, in containers; see deploy.ContainerOptions
+	// ClientImage is the image that clients run from, in containers; "" runs them
+	// as processes of this machine.
+	ClientImage string
+	Gate        []string // properties whose violation counts; nil is all
 }
 
 // Files of a run's folder.
@@ -63,17 +69,18 @@ const closeTimeout = time.Second
 // run is a run that is going on.
 type run struct {
 	Options
-	scenario *scenarios.Scenario
-	ttl      time.Duration
-	meta     reports.Run
-	rec      *history.Recorder
-	servers  *deploy.Local
-	nodes    []*deploy.Node
-	resource *resource.Resource
-	clients  map[string]*directed
-	observer *observer // nil for none
-	powers   *powers
-	campaign *campaign // of a workload
+	scenario   *scenarios.Scenario
+	ttl        time.Duration
+	meta       reports.Run
+	rec        *history.Recorder
+	servers    *deploy.Local
+	containers *deploy.Containers // nil unless servers are containers
+	nodes      []*deploy.Node
+	resource   *resource.Resource
+	clients    map[string]*directed
+	observer   *observer // nil for none
+	powers     *powers
+	campaign   *campaign // of a workload
 
 	faultsMu sync.Mutex
 	faults   []*fault        // in effect, in the order of injection
@@ -129,7 +136,7 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 		Scenario: sc.Name,
 		Backend:  o.Backend.Name,
 		Resource: r.Resource,
-		Runtime:  "local",
+		Runtime:  cmp.Or(o.Runtime, LocalRuntime),
 		Seed:     o.Seed,
 		Repeat:   o.Repeat,
 		TTL:      r.ttl,
@@ -185,13 +192,27 @@ func (r *run) play(ctx context.Context) (err error) {
 
 // setUp starts the servers, then the resource and the clients.
 func (r *run) setUp(ctx context.Context) error {
+	names, full := kinds(r.scenario)
 	var err error
-	if r.powers, err = newPowers(kinds(r.scenario)); err != nil {
+	if r.Runtime == DockerRuntime {
+		r.Network = cmp.Or(r.Network, ProxyNetwork) // containers have their own namespaces
+	}
+	if r.powers, err = newPowers(r.Network, names, full); err != nil {
 		return err
+	}
+	if r.Runtime == DockerRuntime {
+		if r.containers, err = deploy.NewContainers(ctx, deploy.ContainerOptions{Versions: r.Versions}); err != nil {
+			return err
+		}
+		if err := r.powers.contain(r.containers, r.ClientImage != ""); err != nil {
+			return err
+		}
 	}
 	wanted := r.serversWanted()
 	if len(wanted) > 0 {
-		r.servers, err = deploy.NewLocal(r.powers.deployOptions(deploy.Options{Dir: r.meta.Dir, Bin: r.Bin, Cache: r.Cache}))
+		r.servers, err = deploy.NewLocal(r.powers.deployOptions(deploy.Options{
+			Dir: r.meta.Dir, Bin: r.Bin, Cache: r.Cache, Containers: r.containers,
+		}))
 		if err != nil {
 			return err
 		}
@@ -204,14 +225,23 @@ func (r *run) setUp(ctx context.Context) error {
 	var standbys []string
 	for _, n := range r.nodes {
 		r.meta.Versions[n.Software()] = n.Version()
+		if n.Container() != nil {
+			if r.meta.Versions["image "+n.Software()], err = n.Image(ctx); err != nil {
+				return err
+			}
+		}
+		e, err := r.powers.endpoint(n)
+		if err != nil {
+			return err
+		}
 		switch n.Software() {
 		case "postgres":
-			dsn = n.Endpoint().URL
+			dsn = e.URL
 		case "postgres-standby":
-			standbys = append(standbys, n.Endpoint().URL)
+			standbys = append(standbys, e.URL)
 		}
 		if n.Name() != resourceServer {
-			endpoints = append(endpoints, n.Endpoint())
+			endpoints = append(endpoints, e)
 		}
 	}
 	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn, Standbys: standbys})
@@ -234,6 +264,15 @@ func (r *run) serversWanted() []backends.Server {
 	var wanted []backends.Server
 	if r.Backend.Servers != nil {
 		wanted = r.Backend.Servers(backends.Options{Nodes: r.Nodes, TTL: r.ttl})
+	}
+	for i, s := range wanted {
+		if len(r.scenario.Settings) > 0 {
+			wanted[i].Options = maps.Clone(s.Options)
+			if wanted[i].Options == nil {
+				wanted[i].Options = map[string]string{}
+			}
+			maps.Copy(wanted[i].Options, r.scenario.Settings)
+		}
 	}
 	kind, err := resource.Find(r.Resource)
 	if err != nil || kind.Software == "" {
@@ -305,6 +344,13 @@ func (r *run) excuse() {
 
 // startClient returns the client also with an error, if it has to be closed.
 func (r *run) startClient(ctx context.Context, name string, command []string, endpoints []backends.Endpoint) (*directed, error) {
+	var inside *deploy.Container
+	if r.ClientImage != "" {
+		var err error
+		if inside, command, err = r.clientContainer(ctx, name); err != nil {
+			return nil, err
+		}
+	}
 	p, err := client.Start(client.Options{
 		Name:     name,
 		Command:  command,
@@ -315,7 +361,7 @@ func (r *run) startClient(ctx context.Context, name string, command []string, en
 	if err != nil {
 		return nil, err
 	}
-	d := &directed{Proc: p, powers: r.powers}
+	d := &directed{Proc: p, powers: r.powers, inside: inside}
 	o := client.OpenOptions{TTL: r.ttl}
 	if o.Servers, err = r.powers.endpoints(name, endpoints); err != nil {
 		return d, err
@@ -339,7 +385,7 @@ func (r *run) wasHit(name string) bool {
 
 // resourceURL is a URL of the resource as a client is to reach it.
 func (r *run) resourceURL(d *directed, at string) string {
-	if r.powers.mesh == nil {
+	if r.powers.mesh == nil && r.powers.netns == nil {
 		return at
 	}
 	u, err1 := url.Parse(at)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os/exec"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/lockcheck/lockcheck/nemesis/clock"
 	"github.com/lockcheck/lockcheck/nemesis/disk"
 	_ "github.com/lockcheck/lockcheck/nemesis/network" // registers its faults
+	"github.com/lockcheck/lockcheck/nemesis/network/netns"
 	"github.com/lockcheck/lockcheck/nemesis/network/proxy"
 )
 
@@ -30,9 +32,12 @@ import (
 // signals to their processes. Only what the run's faults need is set up: the
 // others cost nothing.
 type powers struct {
-	mesh          *proxy.Mesh // nil if connections do not pass proxies
-	clocked       bool        // processes have clocks of their own
-	disked, write bool        // servers have disks of their own, whose writes are intercepted too
+	mesh          *proxy.Mesh        // nil if connections do not pass proxies
+	containers    *deploy.Containers // nil unless servers are containers
+	clientsInside bool               // clients are containers too
+	netns         *namespaces        // nil if nodes are not in network namespaces
+	clocked       bool               // processes have clocks of their own
+	disked, write bool               // servers have disks of their own, whose writes are intercepted too
 
 	mu     sync.Mutex
 	clocks map[string]*clock.Control // by node
@@ -40,51 +45,53 @@ type powers struct {
 	pids   map[string][]int // processes that were started, by server
 }
 
-// needs are the powers over its targets that a kind of fault takes.
-func needs(kind string) []string {
-	k, err := nemesis.Find(kind)
-	if err != nil || k.Needs != nil {
-		return k.Needs
-	}
-	switch kind {
-	case "partition", "flapping", "latency", "bandwidth", "slicer", "reset", "refuse":
-		return []string{nemesis.Links}
-	case "clock":
-		return []string{nemesis.Clock}
-	case "disk":
-		return []string{nemesis.Disk}
-	}
-	return nil
-}
+// Networks, the values of Options.Network.
+const (
+	ProxyNetwork = "proxy" // faults of the network are done by proxies
+	NetnsNetwork = "netns" // all nodes are in network namespaces
+)
 
 // newPowers sets up what faults of the kinds need. full says that one of them
-// fills a disk.
-func newPowers(kinds []string, full bool) (*powers, error) {
+// fills a disk. The network is one of those above, or "" for the one that the
+// faults need.
+func newPowers(network string, kinds []string, full bool) (_ *powers, err error) {
 	p := &powers{
 		clocks: map[string]*clock.Control{}, disks: map[string]*disk.Control{}, pids: map[string][]int{},
 	}
-	for _, kind := range kinds {
-		if k, err := nemesis.Find(kind); err == nil && k.Available != nil {
-			if err := k.Available(); err != nil {
-				continue // which is what injecting it will say
-			}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
 		}
-		for _, need := range needs(kind) {
-			switch need {
-			case nemesis.Clock:
-				p.clocked = true
-			case nemesis.Disk:
-				p.disked, p.write = true, full
-			case nemesis.Links:
-				if p.mesh != nil {
-					continue
+	}()
+	if network == NetnsNetwork {
+		if p.netns, err = newNamespaces(); err != nil {
+			return nil, err
+		}
+	}
+	for _, kind := range kinds {
+		k, err := nemesis.Find(kind)
+		if err != nil || k.Available != nil && k.Available() != nil {
+			continue // which is what injecting it will say
+		}
+		for _, need := range k.Needs {
+			switch {
+			case need == nemesis.Namespaces && p.netns == nil && network == "":
+				if p.netns, err = newNamespaces(); err != nil {
+					return nil, err
 				}
-				var err error
+			case need == nemesis.Clock:
+				p.clocked = true
+			case need == nemesis.Disk:
+				p.disked, p.write = true, full
+			case need == nemesis.Links && p.mesh == nil:
 				if p.mesh, err = proxy.NewMesh(); err != nil {
 					return nil, err
 				}
 			}
 		}
+	}
+	if p.netns != nil && (p.mesh != nil || p.clocked || p.disked) {
+		return nil, inconclusive{errors.New("with nodes in network namespaces there are no faults by proxies, of clocks and of disks: use the network proxy, or packets and faults of processes")}
 	}
 	return p, nil
 }
@@ -102,11 +109,19 @@ func (p *powers) startServer(name string, cmd *exec.Cmd) error {
 
 // startClient starts the process of a client. It is client.Options.Start.
 func (p *powers) startClient(name string) func(*exec.Cmd) error {
+	if p.clientsInside {
+		return nil // what is started here is the docker command
+	}
 	return func(cmd *exec.Cmd) error { return p.start(name, cmd, false) }
 }
 
 // start starts a process with the clock and the disk of its node.
 func (p *powers) start(name string, cmd *exec.Cmd, server bool) error {
+	if p.netns != nil {
+		if err := p.netns.enter(name, cmd); err != nil {
+			return err
+		}
+	}
 	var patches []execstop.Patch
 	if p.clocked {
 		c, err := control(p, p.clocks, name, clock.New)
@@ -145,6 +160,9 @@ func (p *powers) peer(server, addr string, peers []string) (string, error) {
 	if len(peers) == 1 {
 		return p.mesh.Listen(peers[0], server, addr)
 	}
+	if p.containers != nil {
+		return p.mesh.ListenPeers(server, addr, peers, p.containerOf)
+	}
 	owners := proxy.Owners{PIDs: func() map[string][]int {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -158,23 +176,48 @@ func (p *powers) deployOptions(o deploy.Options) deploy.Options {
 	if p.mesh != nil {
 		o.Peer = p.peer
 	}
-	if p.mesh != nil || p.clocked || p.disked {
+	if p.netns != nil {
+		o.Host, o.Dial = p.netns.host, p.netns.dial
+	}
+	if p.mesh != nil || p.netns != nil || p.clocked || p.disked {
 		o.Start = p.startServer
 	}
 	return o
 }
 
+// endpoint returns where the harness reaches a server.
+func (p *powers) endpoint(n *deploy.Node) (backends.Endpoint, error) {
+	e := n.Endpoint()
+	if p.netns == nil {
+		return e, nil
+	}
+	u, err := url.Parse(e.URL)
+	if err != nil {
+		return e, err
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err != nil || a.IsLoopback() {
+		return e, nil // it runs inside the harness
+	}
+	u.Host, err = p.netns.outside(u.Host)
+	e.URL = u.String()
+	return e, err
+}
+
 // route returns the URL at which source is to reach what target serves at a
-// URL: that of a proxy if there are any.
+// URL: that of a proxy if there are any, or the one in the nodes' own network.
 func (p *powers) route(source, target, at string) (string, error) {
-	if p.mesh == nil || at == "" {
+	if p.mesh == nil && p.netns == nil || at == "" {
 		return at, nil
 	}
 	u, err := url.Parse(at)
 	if err != nil || u.Host == "" {
 		return "", fmt.Errorf("%s of %s has no host to put a proxy before: %w", at, target, err)
 	}
-	u.Host, err = p.mesh.Listen(source, target, u.Host)
+	if p.netns != nil {
+		u.Host, err = p.netns.insideOf(u.Host)
+	} else {
+		u.Host, err = p.mesh.Listen(source, target, u.Host)
+	}
 	return u.String(), err
 }
 
@@ -195,6 +238,9 @@ func (p *powers) close() error {
 	var errs []error
 	if p.mesh != nil {
 		errs = append(errs, p.mesh.Close())
+	}
+	if p.netns != nil {
+		errs = append(errs, p.netns.close())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,10 +265,21 @@ func (p *powers) disk(name string) *disk.Control {
 	return p.disks[name]
 }
 
-// Links, Clock and Disk make a client a target of the faults that need them.
+// network is nil if nodes are not in network namespaces.
+func (p *powers) network() *netns.Net {
+	if p.netns == nil {
+		return nil
+	}
+	return p.netns.net
+}
+
+// These make a client a target of the faults that need them.
 
 // Links implements network.Linked.
 func (d *directed) Links() *proxy.Mesh { return d.powers.mesh }
+
+// Namespaces implements netns.Inside.
+func (d *directed) Namespaces() *netns.Net { return d.powers.network() }
 
 // Clock implements clock.Clocked.
 func (d *directed) Clock() *clock.Control { return d.powers.clock(d.Name()) }
@@ -236,8 +293,19 @@ type server struct {
 // Links implements network.Linked.
 func (s server) Links() *proxy.Mesh { return s.powers.mesh }
 
+// Namespaces implements netns.Inside.
+func (s server) Namespaces() *netns.Net { return s.powers.network() }
+
 // Clock implements clock.Clocked.
 func (s server) Clock() *clock.Control { return s.powers.clock(s.Name()) }
+
+// Container implements nemesis.Contained.
+func (s server) Container() nemesis.Container {
+	if c := s.Node.Container(); c != nil {
+		return c
+	}
+	return nil
+}
 
 // Disk implements disk.Disked.
 func (s server) Disk() *disk.Control { return s.powers.disk(s.Name()) }
@@ -266,14 +334,17 @@ func (p *powers) target(n *deploy.Node) nemesis.Target {
 	return s
 }
 
-// store is the protected resource as a target: its links only.
-type store struct{ mesh *proxy.Mesh }
+// store is the protected resource as a target: its network only.
+type store struct{ powers *powers }
 
 // Name implements nemesis.Target.
 func (store) Name() string { return resourceNode }
 
 // Links implements network.Linked.
-func (s store) Links() *proxy.Mesh { return s.mesh }
+func (s store) Links() *proxy.Mesh { return s.powers.mesh }
+
+// Namespaces implements netns.Inside.
+func (s store) Namespaces() *netns.Net { return s.powers.network() }
 
 // resourceNode is the name of the resource among the nodes.
 const resourceNode = "resource"

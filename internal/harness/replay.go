@@ -20,15 +20,18 @@ const optionsFile = "options.json"
 
 // asked is what is in optionsFile.
 type asked struct {
-	Nodes  int               `json:"nodes,omitempty"`
-	Client []string          `json:"client,omitempty"`
-	Bin    map[string]string `json:"bin,omitempty"`
-	Gate   []string          `json:"gate,omitempty"`
+	Nodes       int               `json:"nodes,omitempty"`
+	Client      []string          `json:"client,omitempty"`
+	Bin         map[string]string `json:"bin,omitempty"`
+	Gate        []string          `json:"gate,omitempty"`
+	Network     string            `json:"network,omitempty"`
+	Versions    map[string]string `json:"versions,omitempty"`
+	ClientImage string            `json:"client_image,omitempty"`
 }
 
 // saveOptions writes what Reload reads.
 func saveOptions(dir string, o Options) error {
-	return writeJSON(filepath.Join(dir, optionsFile), asked{o.Nodes, o.Client, o.Bin, o.Gate})
+	return writeJSON(filepath.Join(dir, optionsFile), asked{o.Nodes, o.Client, o.Bin, o.Gate, o.Network, o.Versions, o.ClientImage})
 }
 
 // Recorded is a run as its folder tells of it.
@@ -70,7 +73,8 @@ func Reload(dir string) (*Recorded, error) {
 	}
 	return &Recorded{sc, Options{
 		Backend: backend, Resource: run.Resource, Nodes: a.Nodes, TTL: run.TTL, Seed: run.Seed, Repeat: 1,
-		Client: a.Client, Bin: a.Bin, Gate: a.Gate,
+		Client: a.Client, Bin: a.Bin, Gate: a.Gate, Network: a.Network,
+		Runtime: run.Runtime, Versions: a.Versions, ClientImage: a.ClientImage,
 	}, run}, nil
 }
 

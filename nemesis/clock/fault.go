@@ -41,6 +41,7 @@ func init() {
 		Name:      "clock",
 		Summary:   "jump, drift or strobe the clock of single processes",
 		Available: Available,
+		Needs:     []string{nemesis.Clock},
 		New: func(params map[string]string) (nemesis.Fault, error) {
 			s, err := parse(params)
 			if err != nil {

@@ -386,7 +386,7 @@ func (s *server) ReadClock(ctx context.Context) (time.Time, error) {
 	return s.read(ctx)
 }
 
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -401,9 +401,13 @@ func freePort(t *testing.T) string {
 }
 
 // startServer starts a server that is killed with the test.
-func startServer(t *testing.T, c *Control, cmd *exec.Cmd) {
+func startServer(t testing.TB, c *Control, cmd *exec.Cmd) {
 	t.Helper()
-	if err := guard.StartBy(cmd, func() error { return execstop.Start(cmd, execstop.Options{}, c) }); err != nil {
+	var patches []execstop.Patch
+	if c != nil {
+		patches = append(patches, c)
+	}
+	if err := guard.StartBy(cmd, func() error { return execstop.Start(cmd, execstop.Options{}, patches...) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -416,7 +420,7 @@ func startServer(t *testing.T, c *Control, cmd *exec.Cmd) {
 }
 
 // eventually waits for a server to answer.
-func eventually(t *testing.T, try func(ctx context.Context) error) {
+func eventually(t testing.TB, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -432,7 +436,7 @@ func eventually(t *testing.T, try func(ctx context.Context) error) {
 	}
 }
 
-func startRedis(t *testing.T, c *Control) (*server, *redis.Client) {
+func startRedis(t testing.TB, c *Control) (*server, *redis.Client) {
 	t.Helper()
 	need(t, "redis-server")
 	port := freePort(t)
@@ -701,6 +705,34 @@ func BenchmarkClockGettime(b *testing.B) {
 				sum += ns
 			}
 			b.ReportMetric(sum/float64(b.N), "ns/call")
+		})
+	}
+}
+
+// What a server with a clock of its own loses by it: Redis reads the clock several
+// times a command.
+func BenchmarkRedisSet(b *testing.B) {
+	for _, bb := range []struct {
+		name string
+		of   func(b *testing.B) *Control
+	}{
+		{"true", func(*testing.B) *Control { return nil }},
+		{"control", func(b *testing.B) *Control { return newControl(b) }},
+		{"changed", func(b *testing.B) *Control {
+			c := newControl(b)
+			if err := errors.Join(c.Jump(time.Hour, time.Hour), c.Rate(1.1, 1.1)); err != nil {
+				b.Fatal(err)
+			}
+			return c
+		}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			_, db := startRedis(b, bb.of(b))
+			for b.Loop() {
+				if err := db.Set(b.Context(), "k", "v", 0).Err(); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }

@@ -35,6 +35,7 @@ func init() {
 		Name:      "disk",
 		Summary:   "make the disk of single processes slow, failing or full",
 		Available: Available,
+		Needs:     []string{nemesis.Disk},
 		New: func(params map[string]string) (nemesis.Fault, error) {
 			b, err := parse(params)
 			if err != nil {

@@ -12,6 +12,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "bandwidth",
 		Summary: "make links between nodes narrow",
+		Needs:   []string{nemesis.Links},
 		Params: slowParams(map[string]string{
 			"rate": "bytes a second in each direction of each connection, such as 64KB, the default",
 		}),

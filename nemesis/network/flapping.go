@@ -16,6 +16,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "flapping",
 		Summary: "a partition that comes and goes",
+		Needs:   []string{nemesis.Links},
 		Params:  params,
 		New:     newFlapping,
 	})

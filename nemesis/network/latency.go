@@ -12,6 +12,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "latency",
 		Summary: "delay everything that travels between nodes",
+		Needs:   []string{nemesis.Links},
 		Params: slowParams(map[string]string{
 			"delay":  "how long each direction takes longer; 50ms by default",
 			"jitter": "by how much the delay varies, more or less; none by default",

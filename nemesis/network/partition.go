@@ -15,6 +15,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "partition",
 		Summary: "cut links between nodes, open connections and new ones, in any shape and direction",
+		Needs:   []string{nemesis.Links},
 		Params:  partitionParams(),
 		New:     func(of map[string]string) (nemesis.Fault, error) { return partition("partition", of) },
 	})

@@ -10,6 +10,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "refuse",
 		Summary: "reset the connections of nodes and refuse new ones, as a closed port does",
+		Needs:   []string{nemesis.Links},
 		Params: map[string]string{
 			"peers": "the nodes that the targets are cut off from, such as n2,n3; all by default",
 		},

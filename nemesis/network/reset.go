@@ -13,6 +13,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "reset",
 		Summary: "reset the open connections of nodes, once; new ones are welcome",
+		Needs:   []string{nemesis.Links},
 		Params: map[string]string{
 			"peers": "only the connections with these nodes, such as n2,n3; with all by default",
 		},

@@ -12,6 +12,7 @@ func init() {
 	nemesis.Register(nemesis.Kind{
 		Name:    "slicer",
 		Summary: "cut what travels between nodes into small pieces, with a pause after each",
+		Needs:   []string{nemesis.Links},
 		Params: slowParams(map[string]string{
 			"size":  "bytes of a piece, 16 by default",
 			"pause": "between two pieces, 1ms by default",

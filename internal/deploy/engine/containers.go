@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -171,10 +172,35 @@ func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 // not there any more is no error.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	err := e.call(ctx, http.MethodDelete, "/containers/"+id, url.Values{"force": {"1"}, "v": {"1"}}, nil, nil)
+	var refused *Error
+	if errors.As(err, &refused) && strings.Contains(refused.Message, "already in progress") {
+		// Somebody else removes it: until it is gone, its networks are in use.
+		return e.awaitRemoval(ctx, id)
+	}
 	if IsMissing(err) {
 		return nil
 	}
 	return err
+}
+
+// removalPoll is how often it is asked whether a container is gone.
+const removalPoll = 10 * time.Millisecond
+
+func (e *Engine) awaitRemoval(ctx context.Context, id string) error {
+	for {
+		_, err := e.Inspect(ctx, id)
+		if IsMissing(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(removalPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("container %s is still being removed: %w", id, context.Cause(ctx))
+		}
+	}
 }
 
 // Put extracts a tar archive into a folder of a container that need not run.

@@ -16,6 +16,7 @@ func init() {
 		Name:      "packets",
 		Summary:   "drop the packets between nodes, so that connections stay half open (in network namespaces)",
 		Available: Available,
+		Needs:     []string{nemesis.Namespaces},
 		Params: map[string]string{
 			"direction": "both (the default), to or from the targets",
 			"peers":     "the nodes that the targets are cut off from, such as n2,n3; all by default",

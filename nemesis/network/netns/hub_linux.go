@@ -28,7 +28,7 @@ func init() { selfexec.Register(hubRole, hubMain) }
 // request is what the harness asks of the hub, one at a time. Each is one packet
 // on a socket, and so is the answer.
 type request struct {
-	Op    string        `json:"op"` // node, run, dial, ping
+	Op    string        `json:"op"` // node, run, dial, listen, ping
 	Node  string        `json:"node,omitempty"`
 	Peer  string        `json:"peer,omitempty"`
 	Addr  string        `json:"addr,omitempty"`
@@ -185,6 +185,13 @@ func (h *hub) serve(q request) (answer, *os.File, error) {
 			return err
 		})
 		return a, nil, err
+	case "listen":
+		var file *os.File
+		err := n.run(func() (err error) {
+			file, err = listenFile(n.addr)
+			return err
+		})
+		return answer{}, file, err
 	case "ping":
 		peer, ok := h.nodes[q.Peer]
 		if !ok {
@@ -205,6 +212,16 @@ func dialFile(addr string) (*os.File, error) {
 	}
 	defer c.Close()
 	return c.(*net.TCPConn).File()
+}
+
+// listenFile listens on a free port of an address of the present namespace.
+func listenFile(addr netip.Addr) (*os.File, error) {
+	l, err := net.Listen("tcp4", netip.AddrPortFrom(addr, 0).String())
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return l.(*net.TCPListener).File()
 }
 
 // addNode makes a namespace that is joined to the bridge.

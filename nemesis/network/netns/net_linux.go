@@ -217,6 +217,23 @@ func (n *Net) Dial(addr netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(file)
 }
 
+// Listen listens on a free TCP port of a node, for the harness: what is in no
+// namespace of the network itself can so be part of it. The caller closes the
+// listener.
+func (n *Net) Listen(node string) (net.Listener, error) {
+	n.mu.Lock()
+	_, file, err := n.ask(request{Op: "listen", Node: node})
+	n.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		return nil, fmt.Errorf("listen on %s: the hub sent no socket", node)
+	}
+	defer file.Close()
+	return net.FileListener(file)
+}
+
 // Drop drops the packets of flows from now on, without a word to their senders.
 // What is dropped already stays so.
 func (n *Net) Drop(flows ...Flow) error {

@@ -25,6 +25,7 @@ func NewNet() (*Net, error) { return nil, errUnavailable }
 func (*Net) Node(string) (*Node, error)             { return nil, errUnavailable }
 func (*Net) Nodes() []string                        { return nil }
 func (*Net) Dial(netip.AddrPort) (net.Conn, error)  { return nil, errUnavailable }
+func (*Net) Listen(string) (net.Listener, error)    { return nil, errUnavailable }
 func (*Net) Drop(...Flow) error                     { return errUnavailable }
 func (*Net) Heal(...Flow) error                     { return errUnavailable }
 func (*Net) Dropped(Flow) (int64, error)            { return 0, errUnavailable }

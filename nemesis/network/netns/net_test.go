@@ -107,6 +107,45 @@ func TestDropIsOfOneDirection(t *testing.T) {
 	t.Log("netem:", n.Netem())
 }
 
+// Whoever is in no namespace can still serve nodes: what Listen returns is a port of
+// the node, and as reachable as the node is.
+func TestListenIsInTheNode(t *testing.T) {
+	n := newTestNet(t)
+	addr := node(t, n, "s").Addr
+	l, err := n.Listen("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := netip.MustParseAddrPort(l.Addr().String())
+	if at.Addr() != addr {
+		t.Errorf("listens on %v, want %v", at.Addr(), addr)
+	}
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		_, _ = c.Write([]byte("here")) // whose arrival is the test
+		c.Close()
+	}()
+	c, err := n.Dial(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if got, err := io.ReadAll(c); err != nil || string(got) != "here" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if c, err := net.DialTimeout("tcp", at.String(), 200*time.Millisecond); err == nil {
+		c.Close()
+		t.Error("it is reached from outside of the network")
+	}
+	if _, err := n.Listen("nobody"); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("an unknown node: %v", err)
+	}
+}
+
 func TestDropByIptables(t *testing.T) {
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
 		t.Skip("iptables is not installed")

@@ -28,18 +28,18 @@ type listener struct {
 	ln       *net.TCPListener
 }
 
-func newListener(m *Mesh, up *upstream) (*listener, error) {
-	fd, port, err := reserve()
+func newListener(m *Mesh, up *upstream, host netip.Addr) (*listener, error) {
+	fd, port, err := reserve(host)
 	if err != nil {
 		return nil, err
 	}
-	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port).String()
+	addr := netip.AddrPortFrom(host, port).String()
 	return &listener{mesh: m, addr: addr, upstream: up, reserved: fd}, nil
 }
 
-// reserve binds a free loopback port. A socket that is bound and does not listen
+// reserve binds a free port of an address, on the loopback interface or not. A socket that is bound and does not listen
 // refuses connections; SO_REUSEPORT lets the same user listen beside it.
-func reserve() (fd int, port uint16, err error) {
+func reserve(host netip.Addr) (fd int, port uint16, err error) {
 	syscall.ForkLock.RLock()
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -51,12 +51,15 @@ func reserve() (fd int, port uint16, err error) {
 	}
 	fail := func(err error) (int, uint16, error) {
 		unix.Close(fd)
-		return -1, 0, fmt.Errorf("reserve a loopback port: %w", err)
+		return -1, 0, fmt.Errorf("reserve a port of %s: %w", host, err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 		return fail(err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := freeBind(fd); err != nil && !host.IsLoopback() {
+		return fail(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: host.As4()}); err != nil {
 		return fail(err)
 	}
 	name, err := unix.Getsockname(fd)
@@ -77,6 +80,9 @@ func (ln *listener) open() error {
 		var err error
 		if e := raw.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			if err == nil {
+				_ = freeBind(int(fd)) // the address may come later, and without this it must be there
+			}
 		}); e != nil {
 			return e
 		}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,10 @@ type Mesh struct {
 	api    *toxiproxy.ApiServer // only for the types: it never listens
 	sink   *sink                // what probes are connected to
 	alive  sync.WaitGroup       // accept loops and connections
+
+	// at returns the address of this machine on which sources reach the mesh,
+	// see SetHost; nil means 127.0.0.1.
+	at func(source string) netip.Addr
 
 	change sync.Mutex // held while rules change, so that gates get them in order
 
@@ -86,6 +91,15 @@ func NewMesh() (*Mesh, error) {
 	}, nil
 }
 
+// SetHost has the mesh listen elsewhere than on 127.0.0.1 from now on: on an address
+// for each source, which is "" for several. It may be one that this machine does
+// not have yet.
+func (m *Mesh) SetHost(at func(source string) netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = at
+}
+
 // Listen returns the loopback address at which source, and nobody else, is to
 // reach what target serves at targetAddr. Asked again, it returns the same.
 func (m *Mesh) Listen(source, target, targetAddr string) (addr string, err error) {
@@ -125,7 +139,11 @@ func (m *Mesh) listen(source, target, targetAddr string, sources []string, ident
 	if !ok {
 		up = &upstream{addr: targetAddr}
 	}
-	ln, err := newListener(m, up)
+	host := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if m.at != nil {
+		host = m.at(source)
+	}
+	ln, err := newListener(m, up, host)
 	if err != nil {
 		return "", fmt.Errorf("listen for %s on behalf of %s: %w", strings.Join(sources, ", "), target, err)
 	}

@@ -65,7 +65,9 @@ func (m *Mesh) Probe(ctx context.Context, l Link) (*Probe, error) {
 	m.mu.Unlock()
 
 	p := &Probe{link: l, mesh: m, signal: make(chan struct{}, 1)}
-	dialer := net.Dialer{Timeout: dialTimeout}
+	// From another address of this machine, such as that of a bridge to containers, an
+	// engine's rules would have it come from somewhere else than it went.
+	dialer := net.Dialer{Timeout: dialTimeout, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
 	m.dialing.Lock() // so that the proxy finds it in probes
 	p.socket, err = dialer.DialContext(ctx, "tcp4", addr)
 	if err == nil {

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lockcheck/lockcheck/internal/deploy"
+)
+
+// needContainers skips a test where servers cannot be containers.
+func needContainers(t *testing.T, software ...string) {
+	t.Helper()
+	if err := deploy.CheckContainers(t.Context(), nil, software...); err != nil {
+		t.Skip(err)
+	}
+}
+
+// clientImage is an image of lockcheck's own clients, as scripts/docker-images makes it.
+func clientImage(t *testing.T) string {
+	t.Helper()
+	image := os.Getenv("CLIENT_IMAGE")
+	if image == "" {
+		t.Skip("CLIENT_IMAGE names no image of clients: see scripts/docker-images")
+	}
+	return image
+}
+
+// TestPausedClientContainer has the engine freeze a client in a container, by which two
+// clients hold the lock.
+func TestPausedClientContainer(t *testing.T) {
+	needContainers(t, "redis")
+	out := t.TempDir()
+	cmd := lockcheck(t, "run", "gc-pause", "--runtime", "docker", "--backend", "redis",
+		"--client-image", clientImage(t), "--ttl", "500ms", "--out", out)
+	text, _ := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != exitViolation {
+		t.Fatalf("exit status is %d, want %d:\n%s", got, exitViolation, text)
+	}
+	history := only(t, filepath.Join(out, "*", "history.jsonl"))
+	if !regexp.MustCompile(`"proof":"container lockcheck-[0-9a-f]+-client-A is paused: process \d+ is FROZEN"`).MatchString(history) {
+		t.Errorf("there is no proof that the client's container was frozen:\n%s", history)
+	}
+	for _, want := range []string{`"runtime": "docker"`, `"image redis": "`} {
+		if run := only(t, filepath.Join(out, "*", "run.json")); !strings.Contains(run, want) {
+			t.Errorf("run.json does not say %s:\n%s", want, run)
+		}
+	}
+	noneLeft(t, out)
+}
+
+// TestPartitionedContainers has a member in a container that is cut off from the others
+// by the harness's proxies.
+func TestPartitionedContainers(t *testing.T) {
+	needContainers(t, "etcd")
+	out := t.TempDir()
+	cmd := lockcheck(t, "verify", "e5-minority", "--runtime", "docker", "--backend", "etcd", "--out", out)
+	text, _ := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != exitOK {
+		t.Fatalf("exit status is %d, want %d:\n%s", got, exitOK, text)
+	}
+	noneLeft(t, out)
+}
+
+// TestKilledHarnessIsCleanedUpAfter kills the program while a client's container is
+// frozen.
+func TestKilledHarnessIsCleanedUpAfter(t *testing.T) {
+	needContainers(t, "redis")
+	out := t.TempDir()
+	cmd := lockcheck(t, "run", "gc-pause", "--runtime", "docker", "--backend", "redis",
+		"--client-image", clientImage(t), "--ttl", "60s", "--out", out)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitForFreeze(t, out)
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	cleanup := lockcheck(t, "cleanup")
+	if text, err := cleanup.CombinedOutput(); err != nil {
+		t.Fatalf("cleanup: %v:\n%s", err, text)
+	}
+	noneLeft(t, out)
+}
+
+// noneLeft checks that the engine has nothing of the run in out.
+func noneLeft(t *testing.T, out string) {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^name: (\S+)$`).FindStringSubmatch(only(t, filepath.Join(out, "*", "compose.yaml")))
+	if m == nil {
+		t.Fatal("compose.yaml does not name the run")
+	}
+	label := "label=org.lockcheck.run=" + m[1]
+	for _, list := range [][]string{{"ps", "-a"}, {"network", "ls"}, {"volume", "ls"}} {
+		args := append(list, "-q", "--filter", label)
+		if text, err := exec.Command("docker", args...).CombinedOutput(); err != nil || len(text) > 0 {
+			t.Errorf("docker %s: %v, and there is left:\n%s", strings.Join(args, " "), err, text)
+		}
+	}
+}
+
+// only returns the text of the one file that matches.
+func only(t *testing.T, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s is %v, %v; want one file", pattern, files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRuntimeThatIsNotThere has the messages and exit statuses of what is missing.
+func TestRuntimeThatIsNotThere(t *testing.T) {
+	none := "DOCKER_HOST=unix://" + filepath.Join(t.TempDir(), "none.sock")
+	tests := []struct {
+		name   string
+		engine bool // there has to be one
+		env    []string
+		args   []string
+		status int
+		want   string
+	}{
+		{"no engine", false, []string{none}, nil, exitEnvironment, "no container engine answers"},
+		{"no compose", true, []string{"DOCKER_CONFIG=" + t.TempDir(), "HOME=" + t.TempDir()}, nil, exitEnvironment, "has no compose"},
+		{"no client", true, []string{"PATH=" + t.TempDir()}, nil, exitEnvironment, "no docker command"},
+		{"no image", true, []string{"REDIS_IMAGE=localhost:1/none"}, nil, exitEnvironment, "does not have the image localhost:1/none"},
+		{"unknown runtime", false, nil, []string{"--runtime", "cloud"}, exitUsage, "there are local, docker"},
+		{"a program", false, nil, []string{"--bin", "redis=/bin/true"}, exitUsage, "--bin is for --runtime local"},
+		{"namespaces", false, nil, []string{"--network", "netns"}, exitUsage, "--network netns is for --runtime local"},
+		{"a version of what is local", false, nil, []string{"--runtime", "local", "--redis-version", "7"}, exitUsage, "--redis-version is for --runtime docker"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.engine {
+				needContainers(t)
+			}
+			args := append([]string{"run", "no-fault", "--runtime", "docker", "--backend", "redis", "--out", t.TempDir()}, tt.args...)
+			cmd := lockcheck(t, args...)
+			cmd.Env = append(os.Environ(), tt.env...)
+			text, _ := cmd.CombinedOutput()
+			if got := cmd.ProcessState.ExitCode(); got != tt.status || !strings.Contains(string(text), tt.want) {
+				t.Errorf("exit status %d, want %d, and %q in:\n%s", got, tt.status, tt.want, text)
+			}
+		})
+	}
+}

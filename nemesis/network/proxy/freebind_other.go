@@ -1,0 +1,7 @@
+//go:build !linux
+
+package proxy
+
+import "errors"
+
+func freeBind(int) error { return errors.ErrUnsupported }
