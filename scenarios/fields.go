@@ -18,7 +18,7 @@ func scenarioFields(s *Scenario) []field {
 			objects(&s.Steps, "a step", stepFields, func(s *Step, line int) { s.Line = line })},
 		{"workload", "what the clients do, each by itself, again and again: instead of clients and steps", false,
 			mapping(&s.Workload, "a workload", workloadFields, func(w *Workload, line int) { w.Line = line })},
-		{"nemesis", "faults that disturb the workload", false,
+		{"nemesis", "faults that come at their moments, while the workload or the steps go on", false,
 			objects(&s.Nemesis, "an entry of the nemesis", injectionFields, func(i *Injection, line int) { i.Line = line })},
 		{"expect", "what must come out; later entries override earlier ones", false,
 			objects(&s.Expect, "an expectation", expectationFields, func(e *Expectation, line int) { e.Line = line })},

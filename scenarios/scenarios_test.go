@@ -380,16 +380,16 @@ func TestTheManualsExamplesAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(manual), "```yaml\n")[1:]
-	if len(blocks) != 3 {
-		t.Fatalf("%d examples, want a script, a workload and a suite", len(blocks))
+	if len(blocks) != 4 {
+		t.Fatalf("%d examples, want a script, a workload, steps with a nemesis, and a suite", len(blocks))
 	}
 	example := func(i int) []byte { return []byte(strings.Split(blocks[i], "```")[0]) }
-	for i := range 2 {
+	for i := range 3 {
 		if _, err := scenarios.Parse("manual", example(i)); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := scenarios.ParseSuite("manual", example(2)); err != nil {
+	if _, err := scenarios.ParseSuite("manual", example(3)); err != nil {
 		t.Error(err)
 	}
 }

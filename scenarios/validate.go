@@ -35,6 +35,9 @@ func (s *Scenario) Validate() error {
 	} else {
 		v.steps()
 	}
+	for i := range s.Nemesis {
+		v.injection(&s.Nemesis[i])
+	}
 	for _, e := range s.Expect {
 		if len(e.Properties) == 0 && e.Status == "" {
 			v.errorf(e.Line, "an expectation needs \"properties\" or \"status\": this one expects nothing")
@@ -108,9 +111,6 @@ func (v *validator) directed() {
 	}
 	if len(s.Steps) == 0 {
 		v.errorf(s.lines["steps"], "\"steps\" is empty: nothing would happen")
-	}
-	if line, given := s.lines["nemesis"]; given {
-		v.errorf(line, "\"nemesis\" goes with \"workload\": in steps, a fault is a step")
 	}
 }
 
@@ -267,7 +267,7 @@ func (v *validator) faulty(client string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(v.scenario.Nemesis, func(i Injection) bool { return slices.Contains(i.On, client) })
 }
 
 // Known are the names that exist in a program, for Check.

@@ -46,17 +46,20 @@ type Injection struct {
 	On   []string
 	With map[string]string // parameters; "1.5 ttl" is a time here too
 
-	// It begins at At since the workload's start; or, if When is set, After the
-	// Nth event of that kind (of client By, if that is set), counted from 1.
-	At    Duration
-	When  string // one of Moments
-	Nth   int
-	By    string
-	After Duration
+	// It begins at At since the start of the workload or of the steps; or, if When is
+	// set, After the Nth event of that kind (of client By, if that is set), counted
+	// from 1; or, if Answers is set too, when so many servers have answered that
+	// acquire.
+	At      Duration
+	When    string // one of Moments
+	Nth     int
+	By      string
+	Answers int
+	After   Duration
 
-	// It ends after For; or, with Until, as soon as a client that is no target is
-	// granted a lock ("grant") or has written ("write"), and after For at
-	// the latest. Without either it ends with the workload.
+	// It ends after For; or, with Until, as soon as one of Ends comes of a client that
+	// is no target, and after For at the latest. Without either it ends with
+	// the workload or the steps.
 	For   Duration
 	Until string
 
@@ -64,12 +67,21 @@ type Injection struct {
 }
 
 // Moments returns the events on which a fault may begin. What was answered
-// (grant, check, lost) has the client wait with its next step until the fault is
-// in effect; what was asked for (acquire, renew, write, release) is on its way
-// meanwhile. "leader" is the change of a cluster's leader.
+// (grant, check) has the client wait with its next step until the fault is in
+// effect, and so does what is about to be asked for (before-...); what was asked
+// for (acquire, renew, write, release, or any operation) is on its way meanwhile.
+// "lost" is a client's notice of its loss, "leader" the change of a cluster's
+// leader.
 func Moments() []string {
-	return []string{"grant", "acquire", "renew", "check", "write", "release", "lost", "leader"}
+	return []string{
+		"grant", "acquire", "renew", "check", "write", "release", "operation", "lost", "leader",
+		"before-acquire", "before-renew", "before-check", "before-read", "before-write", "before-release",
+	}
 }
+
+// Ends returns the events on which a fault may end: a lock was granted, a renewal,
+// a write or a release succeeded, or the leader changed.
+func Ends() []string { return []string{"grant", "renew", "write", "release", "leader"} }
 
 // Roles returns the names by which Injection.On may mean targets that are only
 // known at the moment of injection.
@@ -108,13 +120,14 @@ func injectionFields(i *Injection) []field {
 		{"fault", "kind of fault", true, text(&i.Fault)},
 		{"on", "targets: clients, servers, resource, or roles: holder, waiter, random, all, clients, servers, leader, primary, followers, majority, minority", true, names(&i.On, nil)},
 		{"with", "parameters of the fault; times may be multiples of the TTL", false, table(&i.With, nil, nil)},
-		{"at", "begins at this time since the start of the workload", false, duration(&i.At)},
+		{"at", "begins at this time since the start of the workload or the steps", false, duration(&i.At)},
 		{"when", "begins on this event", false, word(&i.When, Moments())},
 		{"nth", "on the nth such event; 1 if left out", false, number(&i.Nth)},
 		{"by", "only events of this client count", false, text(&i.By)},
+		{"answers", "with when: acquire, when so many servers have answered it; the last of these answers, and further ones, are held until the fault is in effect", false, number(&i.Answers)},
 		{"after", "so long after the event", false, duration(&i.After)},
 		{"for", "ends after this time; with the workload if left out", false, duration(&i.For)},
-		{"until", "ends when a client that is no target is granted a lock (grant) or has written (write), \"for\" being the limit", false, word(&i.Until, []string{"grant", "write"})},
+		{"until", "ends when a client that is no target was granted a lock, has renewed, written or released, or the leader changed, \"for\" being the limit", false, word(&i.Until, Ends())},
 	}
 }
 
@@ -145,9 +158,6 @@ func (v *validator) workload() {
 	for i := range min(w.Clients, maxClients) {
 		s.Clients = append(s.Clients, clientName(i+1))
 	}
-	for i := range s.Nemesis {
-		v.injection(&s.Nemesis[i])
-	}
 }
 
 func (v *validator) injection(i *Injection) {
@@ -167,6 +177,12 @@ func (v *validator) injection(i *Injection) {
 	}
 	if i.By != "" && !slices.Contains(v.scenario.Clients, i.By) {
 		v.errorf(i.Line, "unknown client %s%s", quote(i.By), suggest(i.By, v.scenario.Clients))
+	}
+	if i.Answers != 0 && i.When != "acquire" {
+		v.errorf(i.Line, "\"answers\" belongs to an entry with \"when: acquire\": they are those to an acquire")
+	}
+	if i.Answers != 0 && !i.After.IsZero() {
+		v.errorf(i.Line, "an entry begins after so many \"answers\" or \"after\" a time, not both: answers are held until the fault is in effect")
 	}
 	if i.When != "" && i.Nth == 0 {
 		i.Nth = 1
@@ -190,6 +206,9 @@ func (i Injection) String() string {
 	}
 	if i.By != "" {
 		pairs = append(pairs, "by: "+i.By)
+	}
+	if i.Answers != 0 {
+		pairs = append(pairs, fmt.Sprintf("answers: %d", i.Answers))
 	}
 	add("after", i.After)
 	add("for", i.For)

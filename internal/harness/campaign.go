@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/nemesis"
+	"github.com/lockcheck/lockcheck/nemesis/network/proxy"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
 
@@ -38,6 +39,8 @@ type campaign struct {
 	changed  chan struct{} // closed and replaced when the tracker has taken an event of a lock
 	waiting  map[int]*trigger
 	gates    map[string][]chan struct{} // by client: closed when what it is to wait for is in effect
+	acquires map[string]chan struct{}   // by client: closed when its acquire, whose answers are counted, has ended
+	counting []*proxy.Tally             // not changed once the campaign has begun
 	watchers []*watcher                 // of events that end faults
 	faulty   map[[2]string]int          // by kind and target: faults in effect
 	took     int                        // faults that took effect
@@ -49,20 +52,29 @@ type campaign struct {
 func newCampaign(ctx context.Context, r *run) *campaign {
 	c := &campaign{
 		run: r, waiting: map[int]*trigger{}, changed: make(chan struct{}),
-		gates: map[string][]chan struct{}{}, faulty: map[[2]string]int{},
+		gates: map[string][]chan struct{}{}, acquires: map[string]chan struct{}{}, faulty: map[[2]string]int{},
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	for n, i := range r.scenario.Nemesis {
-		if i.When != "" {
-			c.waiting[n] = newTrigger(i)
+		if i.When == "" {
+			continue
 		}
+		t := newTrigger(i)
+		if i.Answers > 0 {
+			var err error
+			if t.tallies, err = c.tallies(i); err != nil {
+				c.skip(i, err.Error())
+				continue
+			}
+		}
+		c.waiting[n] = t
 	}
 	r.rec.Watch(c.observe)
 	leaders := false
 	for n, i := range r.scenario.Nemesis {
 		leaders = leaders || i.When == "leader"
 		if i.When == "" {
-			c.busy.Go(func() { c.entry(n, i.At.Of(r.ttl), "", nil) })
+			c.busy.Go(func() { c.entry(n, i.At.Of(r.ttl), cue{}) })
 		}
 	}
 	if leaders {
@@ -80,7 +92,7 @@ func (c *campaign) observe(e history.Event) {
 		return
 	}
 	for _, w := range c.watchers {
-		if w.until(e) {
+		if ends(w.moment, e) {
 			select {
 			case w.who <- e.Process:
 			default: // it has been told of others, and looks at them first
@@ -91,26 +103,43 @@ func (c *campaign) observe(e history.Event) {
 		close(c.changed)
 		c.changed = make(chan struct{})
 	}
+	if e.F == history.Acquire && e.Type != history.Invoke {
+		c.acquireEnded(e.Process)
+	}
 	for n, t := range c.waiting {
 		if !t.fires(e) {
 			continue
 		}
-		delete(c.waiting, n)
-		i := c.run.scenario.Nemesis[n]
-		after := i.After.Of(c.run.ttl)
-		var gate chan struct{}
-		if after == 0 && answered(e) {
-			gate = make(chan struct{})
-			c.gates[e.Process] = append(c.gates[e.Process], gate)
+		q := cue{client: e.Process}
+		if t.tallies != nil {
+			q = c.acquireBegan(t, e)
 		}
-		c.busy.Go(func() { c.entry(n, after, e.Process, gate) })
+		c.begin(n, q, answered(e))
 	}
 }
 
-// gate waits until the faults that began with the client's last event are in
+// begin has a waiting entry go on, and its client wait if it can and there is no
+// time to pass. It needs mu.
+func (c *campaign) begin(n int, q cue, canWait bool) {
+	delete(c.waiting, n)
+	after := c.run.scenario.Nemesis[n].After.Of(c.run.ttl)
+	if canWait && after == 0 {
+		q.gate = make(chan struct{})
+		c.gates[q.client] = append(c.gates[q.client], q.gate)
+	}
+	c.busy.Go(func() { c.entry(n, after, q) })
+}
+
+// before is called when a client is about to ask for an operation. It returns when
+// the faults that begin with that, or began with the client's last event, are in
 // effect.
-func (c *campaign) gate(client string) {
+func (c *campaign) before(client, operation string) {
 	c.mu.Lock()
+	for n, t := range c.waiting {
+		if !c.over && t.firesBefore(client, operation) {
+			c.begin(n, cue{client: client}, true)
+		}
+	}
 	gates := c.gates[client]
 	delete(c.gates, client)
 	c.mu.Unlock()
@@ -119,22 +148,25 @@ func (c *campaign) gate(client string) {
 	}
 }
 
-// entry carries out the nth entry, so long from now; by is the client whose
-// event it began with.
-func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct{}) {
+// entry carries out the nth entry, so long from now.
+func (c *campaign) entry(n int, after time.Duration, q cue) {
 	open := sync.OnceFunc(func() {
-		if gate != nil {
-			close(gate)
+		if q.gate != nil {
+			close(q.gate)
 		}
 	})
 	defer open()
 	i := c.run.scenario.Nemesis[n]
+	if err := c.counted(q); err != nil {
+		c.skip(i, err.Error())
+		return
+	}
 	if !c.sleep(after) {
 		c.skip(i, "the workload ended before")
 		return
 	}
 	rng := rand.New(rand.NewPCG(uint64(c.run.Seed), uint64(n)))
-	names, err := c.resolve(i, by, rng)
+	names, err := c.resolve(i, q.client, rng)
 	if err != nil {
 		c.skip(i, err.Error())
 		return
@@ -152,6 +184,7 @@ func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), injectTimeout)
 	defer cancel()
 	f, err := c.run.inject(ctx, i.Fault, i.With, names)
+	err = errors.Join(err, q.during())
 	c.mu.Lock()
 	if err != nil {
 		c.failed = append(c.failed, err)
@@ -169,14 +202,18 @@ func (c *campaign) entry(n int, after time.Duration, by string, gate chan struct
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(c.ctx), injectTimeout)
 	defer cancel()
 	if err := c.run.heal(ctx, f); err != nil {
-		c.mu.Lock()
-		c.failed = append(c.failed, err)
-		c.mu.Unlock()
+		c.fail(err)
 	}
 }
 
+func (c *campaign) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = append(c.failed, err)
+}
+
 // last waits until a fault is to end.
-func (c *campaign) last(i scenarios.Injection, targets []string, granted <-chan string) {
+func (c *campaign) last(i scenarios.Injection, targets []string, ended <-chan string) {
 	var limit <-chan time.Time
 	if d := i.For.Of(c.run.ttl); d > 0 {
 		t := time.NewTimer(d)
@@ -189,7 +226,7 @@ func (c *campaign) last(i scenarios.Injection, targets []string, granted <-chan 
 			return
 		case <-limit:
 			return
-		case who := <-granted:
+		case who := <-ended:
 			if !slices.Contains(targets, who) {
 				return
 			}
@@ -218,18 +255,6 @@ type watcher struct {
 	who    chan string
 }
 
-// until reports whether an event may end the fault: a grant, or a write that was
-// answered.
-func (w *watcher) until(e history.Event) bool {
-	switch w.moment {
-	case "grant":
-		return is("grant", e)
-	case "write":
-		return e.F == history.Write && e.Type == history.OK && e.Process != history.Resource && e.Process != history.Nemesis
-	}
-	return false
-}
-
 func (c *campaign) watch(w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +270,12 @@ func (c *campaign) unwatch(w *watcher) {
 func (c *campaign) skip(i scenarios.Injection, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.skipped = append(c.skipped, fmt.Sprintf("%s on %s: %s", i.Fault, strings.Join(i.On, ", "), why))
+	c.skipped = append(c.skipped, entryWhy(i, why))
+}
+
+// entryWhy says why an entry was not injected.
+func entryWhy(i scenarios.Injection, why string) string {
+	return fmt.Sprintf("%s on %s: %s", i.Fault, strings.Join(i.On, ", "), why)
 }
 
 // take returns the targets on which no fault of the kind is in effect, and has
@@ -422,13 +452,13 @@ func (c *campaign) end() {
 	c.cancel()
 	c.mu.Lock()
 	c.over = true
-	for n := range c.waiting {
-		i := c.run.scenario.Nemesis[n]
-		c.skipped = append(c.skipped, fmt.Sprintf("%s on %s: its moment (%s) did not come %d times", i.Fault, strings.Join(i.On, ", "), i.When, i.Nth))
-	}
+	c.skipped = append(c.skipped, c.unmet()...)
 	clear(c.waiting)
 	c.mu.Unlock()
 	c.busy.Wait()
+	if err := c.stopCounting(); err != nil {
+		c.fail(err)
+	}
 }
 
 // outcome returns an error of the kind inconclusive if the run proves nothing,
@@ -453,6 +483,12 @@ func (c *campaign) doubt() error {
 		return inconclusive{err}
 	}
 	faults := len(c.run.scenario.Nemesis)
+	if c.run.scenario.Workload == nil {
+		if len(c.skipped) > 0 {
+			return inconclusive{fmt.Errorf("the story was not the one to be told: %s", strings.Join(c.skipped, "; "))}
+		}
+		return nil
+	}
 	switch {
 	case faults > 0 && c.took == 0:
 		return inconclusive{fmt.Errorf("no fault took effect: %s", strings.Join(c.skipped, "; "))}
@@ -502,19 +538,33 @@ func CheckParams(fault string, with map[string]string, ttl time.Duration) error 
 	return err
 }
 
-// kinds are the kinds of faults in a scenario, and whether one fills a disk.
-func kinds(sc *scenarios.Scenario) (all []string, full bool) {
-	add := func(kind string, with map[string]string) {
-		if kind != "" && !slices.Contains(all, kind) {
-			all = append(all, kind)
+// needs are the powers that the faults and triggers of a scenario need, and whether
+// a fault fills a disk. Faults that cannot be injected here need none, as
+// injecting them will say.
+func needs(sc *scenarios.Scenario) (all []string, full bool) {
+	add := func(more ...string) {
+		for _, n := range more {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
 		}
+	}
+	fault := func(kind string, with map[string]string) {
 		full = full || with["full"] != ""
+		if k, err := nemesis.Find(kind); err == nil && (k.Available == nil || k.Available() == nil) {
+			add(k.Needs...)
+		}
 	}
 	for _, s := range sc.Steps {
-		add(s.Fault, s.With)
+		if s.Fault != "" {
+			fault(s.Fault, s.With)
+		}
 	}
 	for _, i := range sc.Nemesis {
-		add(i.Fault, i.With)
+		fault(i.Fault, i.With)
+		if i.Answers > 0 {
+			add(nemesis.Links)
+		}
 	}
 	return all, full
 }

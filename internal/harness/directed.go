@@ -58,8 +58,10 @@ type inconclusive struct{ error }
 
 func (i inconclusive) Unwrap() error { return i.error }
 
-// directed walks through the scenario's steps.
+// directed walks through the scenario's steps, with the nemesis between them.
 func (r *run) directed(ctx context.Context) error {
+	r.campaign = newCampaign(ctx, r)
+	defer r.campaign.end()
 	for _, s := range r.scenario.Steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -68,7 +70,8 @@ func (r *run) directed(ctx context.Context) error {
 			return fmt.Errorf("%s:%d: %w", r.scenario.File, s.Line, err)
 		}
 	}
-	return nil
+	r.campaign.end()
+	return r.campaign.outcome()
 }
 
 func (r *run) step(ctx context.Context, s scenarios.Step) error {
@@ -134,6 +137,7 @@ func (r *run) operate(ctx context.Context, s scenarios.Step) error {
 	case history.Read:
 		req.URL = r.resourceURL(c, r.resource.ReadURL(s.Client, req.Key))
 	}
+	r.campaign.before(c.Name(), s.Do)
 	p, err := c.Invoke(ctx, req)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", s.Client, s.Do, err)
@@ -178,6 +182,7 @@ func (r *run) acquireByTries(ctx context.Context, c *directed, s scenarios.Step,
 			req.Wait = wait.Milliseconds()
 			grace = wait + answerGrace
 		}
+		r.campaign.before(c.Name(), req.F)
 		p, err := c.Invoke(ctx, req)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", s.Client, s.Do, err)

@@ -192,12 +192,12 @@ func (r *run) play(ctx context.Context) (err error) {
 
 // setUp starts the servers, then the resource and the clients.
 func (r *run) setUp(ctx context.Context) error {
-	names, full := kinds(r.scenario)
+	needed, full := needs(r.scenario)
 	var err error
 	if r.Runtime == DockerRuntime {
 		r.Network = cmp.Or(r.Network, ProxyNetwork) // containers have their own namespaces
 	}
-	if r.powers, err = newPowers(r.Network, names, full); err != nil {
+	if r.powers, err = newPowers(r.Network, needed, full); err != nil {
 		return err
 	}
 	if r.Runtime == DockerRuntime {

@@ -51,10 +51,10 @@ const (
 	NetnsNetwork = "netns" // all nodes are in network namespaces
 )
 
-// newPowers sets up what faults of the kinds need. full says that one of them
-// fills a disk. The network is one of those above, or "" for the one that the
-// faults need.
-func newPowers(network string, kinds []string, full bool) (_ *powers, err error) {
+// newPowers sets up what is needed, of the powers that package nemesis names. full
+// says that a fault fills a disk. The network is one of those above, or "" for the
+// one that is needed.
+func newPowers(network string, needs []string, full bool) (_ *powers, err error) {
 	p := &powers{
 		clocks: map[string]*clock.Control{}, disks: map[string]*disk.Control{}, pids: map[string][]int{},
 	}
@@ -63,33 +63,19 @@ func newPowers(network string, kinds []string, full bool) (_ *powers, err error)
 			err = errors.Join(err, p.close())
 		}
 	}()
-	if network == NetnsNetwork {
+	if network == NetnsNetwork || network == "" && slices.Contains(needs, nemesis.Namespaces) {
 		if p.netns, err = newNamespaces(); err != nil {
 			return nil, err
 		}
 	}
-	for _, kind := range kinds {
-		k, err := nemesis.Find(kind)
-		if err != nil || k.Available != nil && k.Available() != nil {
-			continue // which is what injecting it will say
-		}
-		for _, need := range k.Needs {
-			switch {
-			case need == nemesis.Namespaces && p.netns == nil && network == "":
-				if p.netns, err = newNamespaces(); err != nil {
-					return nil, err
-				}
-			case need == nemesis.Clock:
-				p.clocked = true
-			case need == nemesis.Disk:
-				p.disked, p.write = true, full
-			case need == nemesis.Links && p.mesh == nil:
-				if p.mesh, err = proxy.NewMesh(); err != nil {
-					return nil, err
-				}
-			}
+	if slices.Contains(needs, nemesis.Links) {
+		if p.mesh, err = proxy.NewMesh(); err != nil {
+			return nil, err
 		}
 	}
+	p.clocked = slices.Contains(needs, nemesis.Clock)
+	p.disked = slices.Contains(needs, nemesis.Disk)
+	p.write = p.disked && full
 	if p.netns != nil && (p.mesh != nil || p.clocked || p.disked) {
 		return nil, inconclusive{errors.New("with nodes in network namespaces there are no faults by proxies, of clocks and of disks: use the network proxy, or packets and faults of processes")}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,6 +158,58 @@ func TestAPauseOnACheckIsAlwaysHarmful(t *testing.T) {
 		if len(all) != 4 || all[0][:12] != "pause invoke" || all[1] != "pause ok"+all[0][12:] || all[2][:9] != "heal info" {
 			t.Errorf("the nemesis did %v", all)
 		}
+	}
+}
+
+// K2 in short: a Redlock client that is frozen past its lease after three of five
+// servers have answered knows when it thaws that it is too late.
+func TestAPauseAfterSomeAnswersComesDuringTheAcquire(t *testing.T) {
+	for answers := 1; answers <= 5; answers++ {
+		sc := parse(t, fmt.Sprintf(`name: test
+clients: [A, B]
+nemesis: [{fault: pause, on: A, when: acquire, by: A, answers: %d, for: 1.5 ttl}]
+steps:
+  - {client: A, do: acquire, within: 0s, refused: true}
+  - {client: B, do: acquire}
+  - {client: B, do: release}
+`, answers))
+		r, events := run(t, sc, options(t, "redlock"))
+		if r.Status != reports.Pass {
+			t.Errorf("after %d answers: status %s: %v", answers, r.Status, r.Reasons)
+		}
+		if all := faults(events); len(all) != 4 || all[1] != "pause ok A" {
+			t.Errorf("after %d answers: the nemesis did %v", answers, all)
+		}
+	}
+}
+
+// Entries of a nemesis go with steps too, and each must take effect.
+func TestStepsUnderANemesis(t *testing.T) {
+	const steps = `
+clients: [A, B]
+steps:
+  - {client: A, do: acquire}
+  - {client: A, do: write, value: of-A, may_fail: true}
+  - {client: A, do: release, may_fail: true}
+  - {client: B, do: acquire, within: 5s}
+  - {client: B, do: release}
+`
+	for _, c := range []struct {
+		name, entry string
+		status      reports.Status
+		reason      string
+	}{
+		{"before the write", "{fault: pause, on: A, when: before-write, for: 0.2 ttl}", reports.Pass, ""},
+		{"after a number of operations", "{fault: pause, on: B, when: operation, nth: 2, for: 0.2 ttl}", reports.Pass, ""},
+		{"its moment never comes", "{fault: pause, on: A, when: before-renew}", reports.Inconclusive, "before-renew) did not come 1 times"},
+		{"too many answers", "{fault: pause, on: A, when: acquire, answers: 2}", reports.Inconclusive, "2 answers to A: it asks 1 servers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, events := run(t, parse(t, "name: test\nnemesis: ["+c.entry+"]"+steps), options(t, "redis"))
+			if r.Status != c.status || !strings.Contains(strings.Join(r.Reasons, " "), c.reason) {
+				t.Errorf("status %s: %v; want %s: %q\n%v", r.Status, r.Reasons, c.status, c.reason, faults(events))
+			}
+		})
 	}
 }
 

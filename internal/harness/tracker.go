@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/lockcheck/lockcheck/history"
-	"github.com/lockcheck/lockcheck/scenarios"
 )
 
 // tracker knows from a history who holds, who waits, and what has happened.
@@ -74,52 +73,4 @@ func (t *tracker) holder(preferred string) string {
 		last = h.client
 	}
 	return last
-}
-
-// trigger is the moment at which an injection begins, as far as it is an event.
-type trigger struct {
-	when, by string
-	nth      int
-	seen     int
-}
-
-func newTrigger(i scenarios.Injection) *trigger {
-	return &trigger{when: i.When, by: i.By, nth: max(i.Nth, 1)}
-}
-
-// fires reports whether the event is the one that the trigger waits for. It
-// counts events, so each is to be shown to it once, in order.
-func (t *trigger) fires(e history.Event) bool {
-	if t.seen >= t.nth || !is(t.when, e) || t.by != "" && t.by != e.Process {
-		return false
-	}
-	t.seen++
-	return t.seen == t.nth
-}
-
-// is reports whether an event is of a kind that scenarios.Moments names.
-func is(moment string, e history.Event) bool {
-	switch e.Process {
-	case history.Nemesis, history.Resource:
-		return false
-	case history.Harness:
-		return moment == "leader" && e.F == leaderEvent
-	}
-	switch moment {
-	case "grant":
-		return e.F == history.Acquire && e.Type == history.OK
-	case "check":
-		return e.F == history.Check && e.Type == history.OK
-	case "lost":
-		return e.F == history.Lost
-	case "acquire", "renew", "write", "release":
-		return e.F == moment && e.Type == history.Invoke
-	}
-	return false
-}
-
-// answered reports whether an event that fires a trigger leaves the client free
-// to wait with its next step.
-func answered(e history.Event) bool {
-	return e.Process != history.Harness && e.Type == history.OK
 }

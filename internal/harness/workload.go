@@ -208,7 +208,7 @@ func (l *loop) acquire(working, finishing context.Context, key string) (history.
 // do has the client do one operation, and waits for the answer however long that
 // takes: a client that is frozen answers when it thaws.
 func (l *loop) do(ctx context.Context, req client.Request) (history.Event, error) {
-	l.camp.gate(l.Name())
+	l.camp.before(l.Name(), req.F)
 	begin := time.Now()
 	p, err := l.Invoke(ctx, req)
 	if err != nil {

@@ -32,7 +32,7 @@ type Slowdown struct {
 	Pace     Pace
 }
 
-// Trouble is cuts or slowdowns that are in effect.
+// Trouble is cuts, slowdowns or a tally that are in effect.
 type Trouble struct {
 	mesh  *Mesh
 	id    int
@@ -106,6 +106,7 @@ func (t *Trouble) Heal() error {
 		for _, l := range t.links {
 			delete(l.cuts, t.id)
 			delete(l.slowdowns, t.id)
+			delete(l.tallies, t.id)
 		}
 		t.mesh.mu.Unlock()
 		t.err = t.mesh.enforce(t.links)
@@ -174,10 +175,11 @@ func (m *Mesh) enforce(links []*link) error {
 			}
 			m.mu.Lock()
 			up, down := l.orders()
+			upWhole, downWhole := l.whole()
 			m.mu.Unlock()
 			c.up.obey(up)
 			c.down.obey(down)
-			if len(up.rules) == 0 && c.up.lost.Load() || len(down.rules) == 0 && c.down.lost.Load() {
+			if upWhole && c.up.lost.Load() || downWhole && c.down.lost.Load() {
 				c.reset()
 			}
 		}

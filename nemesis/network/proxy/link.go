@@ -24,6 +24,7 @@ type link struct {
 	listeners []*listener
 	cuts      map[int]Cut
 	slowdowns map[int]Slowdown
+	tallies   map[int]*Tally
 	conns     map[*conn]struct{}
 	changed   chan struct{} // closed, and replaced, whenever cuts change
 
@@ -61,6 +62,7 @@ func newLink(l Link) *link {
 		Link:      l,
 		cuts:      map[int]Cut{},
 		slowdowns: map[int]Slowdown{},
+		tallies:   map[int]*Tally{},
 		conns:     map[*conn]struct{}{},
 		changed:   make(chan struct{}),
 	}
@@ -119,6 +121,11 @@ func (l *link) orders() (up, down orders) {
 			down.rules = append(down.rules, newRule(id, c))
 		}
 	}
+	for id, t := range l.tallies {
+		ask, answer := t.rules(id, l.Target)
+		up.rules = append(up.rules, ask)
+		down.rules = append(down.rules, answer)
+	}
 	for _, s := range l.slowdowns {
 		if s.Up {
 			up.pace = up.pace.and(s.Pace)
@@ -126,6 +133,15 @@ func (l *link) orders() (up, down orders) {
 		if s.Down {
 			down.pace = down.pace.and(s.Pace)
 		}
+	}
+	return up, down
+}
+
+// whole reports whether no cut is on the direction up, and on the one down.
+func (l *link) whole() (up, down bool) {
+	up, down = true, true
+	for _, c := range l.cuts {
+		up, down = up && !c.Up, down && !c.Down
 	}
 	return up, down
 }
