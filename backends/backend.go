@@ -132,6 +132,18 @@ type Observer interface {
 	Close() error
 }
 
+// Counter is an Observer that counts what the servers have done since they
+// started. It may be asked while Holder is.
+type Counter interface {
+	Counts(ctx context.Context) (Counts, error)
+}
+
+// Counts are of all servers together. What a service does not do is 0.
+type Counts struct {
+	Events int64 `json:"events,omitempty"` // sent to those who watch
+	Tries  int64 `json:"tries,omitempty"`  // attempts to take a lock that is polled
+}
+
 // Holder is who holds a lock: a client by name, or whoever was granted the token,
 // where the service does not know clients by name. The zero value is nobody.
 type Holder struct {

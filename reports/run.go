@@ -55,6 +55,7 @@ type Run struct {
 	Remarks     []string                     `json:"remarks,omitempty"` // of the harness: what a reader should know
 	Excused     []string                     `json:"excused,omitempty"` // properties whose violation does not count here
 	Properties  map[string]*checker.Property `json:"properties"`        // by name
+	Figures     []Figure                     `json:"figures,omitempty"` // what was measured beside the verdicts
 	Findings    []checker.Finding            `json:"findings,omitempty"`
 	Assumptions []checker.Finding            `json:"assumptions,omitempty"`
 	Operations  int                          `json:"operations"`

@@ -33,6 +33,7 @@ func RunSchema() []byte {
 		"violates": "the property whose violation the scenario asserts", "reasons": "why it is inconclusive or an error",
 		"properties": "by name", "operations": "in the history", "grants": "in the history", "versions": "software to version",
 		"dir": "folder of the run", "duration_ms": "how long it took, in milliseconds", "replay": "command that runs it again",
+		"figures":  "what was measured beside the verdicts",
 		"findings": "what is odd and no violation", "assumptions": "of the checkers, that the history breaks",
 	} {
 		s.Properties[field].Description = doc

@@ -27,6 +27,7 @@ func Text(w io.Writer, r *Run, rep *checker.Report, events []history.Event, o Op
 	t.run()
 	t.explanation()
 	t.properties()
+	t.figures()
 	t.findings()
 	if len(events) > 0 {
 		fmt.Fprintln(out)

@@ -1,5 +1,7 @@
 package scenarios
 
+import "strings"
+
 func scenarioFields(s *Scenario) []field {
 	return []field{
 		{"name", "the scenario's name: small letters, digits and dashes", true, text(&s.Name)},
@@ -13,6 +15,7 @@ func scenarioFields(s *Scenario) []field {
 		{"resources", "what the lock protects, a run each, unless the user chooses; the backend's default if left out", false, names(&s.Resources, nil)},
 		{"as", "clients that use another backend, on the same servers: {C: redis}", false, table(&s.As, nil, nil)},
 		{"settings", "settings of the backend's servers, such as tcp_keepalives_idle: \"1\" for PostgreSQL", false, table(&s.Settings, nil, nil)},
+		{"figures", "what to measure: " + strings.Join(figureNames(), ", "), false, names(&s.Figures, nil)},
 		{"violates", "property whose violation `reproduce` asserts; left out for controls", false, word(&s.Violates, Properties())},
 		{"steps", "what happens, one after the other", false,
 			objects(&s.Steps, "a step", stepFields, func(s *Step, line int) { s.Line = line })},
@@ -66,6 +69,7 @@ func expectationFields(e *Expectation) []field {
 		{"backends", "backends that it is about; all if left out", false, names(&e.Backends, nil)},
 		{"resources", "resources that it is about; all if left out", false, names(&e.Resources, nil)},
 		{"properties", "the verdict on each property", false, table(&e.Properties, Properties(), Verdicts())},
+		{"figures", "between what figures are, as 1..1.2 or ..1.5 ttl", false, table(&e.Figures, figureNames(), nil)},
 		{"status", "how the run as a whole comes out", false, word(&e.Status, Statuses())},
 		{"why", "the reason, in one line", false, text(&e.Why)},
 	}

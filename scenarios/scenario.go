@@ -33,6 +33,8 @@ type Scenario struct {
 	As map[string]string
 	// Settings are of the backend's servers, over those that it gives them.
 	Settings map[string]string
+	// Figures are what a run measures beside its verdicts, see [Figures].
+	Figures []string
 	// Violates is the property whose violation `reproduce` asserts; empty for
 	// controls.
 	Violates string
@@ -89,6 +91,7 @@ type Expectation struct {
 	Backends   []string          // empty means any
 	Resources  []string          // empty means any
 	Properties map[string]string // property to one of Verdicts
+	Figures    map[string]string // figure to a Range
 	Status     string            // "pass", "violation", "inconclusive", or empty
 	Why        string
 

@@ -39,10 +39,11 @@ func (s *Scenario) Validate() error {
 		v.injection(&s.Nemesis[i])
 	}
 	for _, e := range s.Expect {
-		if len(e.Properties) == 0 && e.Status == "" {
-			v.errorf(e.Line, "an expectation needs \"properties\" or \"status\": this one expects nothing")
+		if len(e.Properties) == 0 && len(e.Figures) == 0 && e.Status == "" {
+			v.errorf(e.Line, "an expectation needs \"properties\", \"figures\" or \"status\": this one expects nothing")
 		}
 	}
+	v.figures()
 	for _, e := range s.Excuse {
 		for _, p := range e.Properties {
 			if !slices.Contains(Properties(), p) {

@@ -80,8 +80,12 @@ func (o *output) done(u unit, r *reports.Run) {
 	case o.plan.flags.json:
 		o.err = reports.JSON(o.stdout, r)
 	case o.total() > 1:
-		_, o.err = fmt.Fprintf(o.stdout, "%*d/%d  %s: %s (%s) %s\n",
-			len(fmt.Sprint(o.total())), len(o.runs), o.total(), title(r), word, r.Outline(), r.Duration.Round(time.Millisecond))
+		measured := ""
+		if len(r.Figures) > 0 {
+			measured = "; " + reports.Figures(r.Figures)
+		}
+		_, o.err = fmt.Fprintf(o.stdout, "%*d/%d  %s: %s (%s) %s%s\n",
+			len(fmt.Sprint(o.total())), len(o.runs), o.total(), title(r), word, r.Outline(), r.Duration.Round(time.Millisecond), measured)
 	}
 }
 
@@ -93,6 +97,9 @@ func (o *output) end() error {
 	if o.total() > 1 {
 		fmt.Fprintln(o.stdout)
 		if err := reports.Table(o.stdout, o.runs, o.reportOptions()); err != nil {
+			return err
+		}
+		if err := reports.FigureTable(o.stdout, o.runs, o.reportOptions()); err != nil {
 			return err
 		}
 		fmt.Fprintln(o.stdout)

@@ -51,6 +51,15 @@ func asExpected(sc *scenarios.Scenario, r *reports.Run) (bool, string) {
 			wrong = append(wrong, fmt.Sprintf("%s is %s, expected %s", name, got, want))
 		}
 	}
+	for name, want := range sc.ExpectedFigures(r.Backend, r.Resource) {
+		f := r.Figure(name)
+		switch {
+		case f.Missing != "":
+			wrong = append(wrong, fmt.Sprintf("%s was not measured: %s", name, f.Missing))
+		case !want.Contains(f.Value, r.TTL):
+			wrong = append(wrong, fmt.Sprintf("%s, expected %s", f, want))
+		}
+	}
 	if len(wrong) == 0 {
 		return true, "as expected"
 	}

@@ -126,6 +126,7 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	}
 	meta.Status = status(rep, end, gate)
 	meta.Remarks = end.remarks
+	meta.Figures = figures(h, end.figures)
 	meta.Reasons = append(end.reasons, doubts(rep, gate)...)
 	if len(meta.Reasons) == 0 && rep.Operations == 0 {
 		meta.Reasons = []string{"no client did anything: nothing was tested"}
@@ -227,6 +228,7 @@ type ending struct {
 	reasons      []string
 	remarks      []string
 	excused      []string      // properties that do not count
+	figures      []string      // what to measure
 	bound        time.Duration // for liveness, where no lease is stated; 0 is none
 }
 
@@ -241,10 +243,12 @@ func endOf(h *history.History) ending {
 		case history.Run:
 			ours = true
 			var header struct {
-				Bound int64 `json:"bound_ms"`
+				Bound   int64    `json:"bound_ms"`
+				Figures []string `json:"figures"`
 			}
 			if json.Unmarshal(e.Value, &header) == nil {
 				s.bound = time.Duration(header.Bound) * time.Millisecond
+				s.figures = header.Figures
 			}
 		case remarkEvent:
 			s.remarks = append(s.remarks, e.Error)

@@ -160,6 +160,7 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	header := encode(map[string]any{
 		"schema": reports.Schema, "scenario": sc.Name, "backend": o.Backend.Name, "resource": r.Resource,
 		"ttl_ms": r.ttl.Milliseconds(), "seed": o.Seed, "bound_ms": sc.Bound.Of(r.ttl).Milliseconds(),
+		"figures": sc.Measures(o.Backend.Name, r.Resource),
 	})
 	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: history.Run, Value: header})
 	if remark != "" {
@@ -187,7 +188,10 @@ func (r *run) play(ctx context.Context) (err error) {
 	if r.scenario.Workload != nil {
 		return r.workload(ctx)
 	}
-	return r.directed(ctx)
+	r.countServers(ctx)
+	err = r.directed(ctx)
+	r.countServers(ctx)
+	return err
 }
 
 // setUp starts the servers, then the resource and the clients.

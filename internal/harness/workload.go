@@ -44,6 +44,7 @@ func (r *run) workload(ctx context.Context) error {
 	camp := newCampaign(ctx, r)
 	r.campaign = camp
 	defer camp.end()
+	counted := r.countContention(ctx, camp)
 	begin := time.Now()
 	var left atomic.Int64
 	left.Store(int64(w.Operations))
@@ -68,6 +69,7 @@ func (r *run) workload(ctx context.Context) error {
 	case <-working.Done():
 	}
 	stop()
+	counted(ctx)
 	camp.end() // frozen clients cannot finish
 	timer := time.AfterFunc(grace, giveUp)
 	defer timer.Stop()
