@@ -170,6 +170,9 @@ func newDiagram(events []history.Event, rep *checker.Report, o Options) *diagram
 	}
 	// In the order in which they entered the history.
 	sort.SliceStable(names, func(i, j int) bool { return slices.Index(inOrder, names[i]) < slices.Index(inOrder, names[j]) })
+	if len(names) == 0 {
+		d.lanes = append(d.lanes, "no client") // of a run that ended before one did anything
+	}
 	for i, name := range names {
 		if i == 1 {
 			d.lanes = append(d.lanes, "lock service")

@@ -419,6 +419,17 @@ func TestDiagramOfDisorder(t *testing.T) {
 	}
 }
 
+// A run can end after its faults, before any client did anything.
+func TestDiagramWithoutClients(t *testing.T) {
+	events := []history.Event{
+		{Index: 1, Time: 10, Process: history.Nemesis, Type: history.Info, F: "pause", Value: json.RawMessage(`{"on":["redis"]}`)},
+	}
+	var b strings.Builder
+	if err := reports.Diagram(&b, events, nil, reports.Options{Service: "redis"}); err != nil || !strings.Contains(b.String(), "no client") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
 // The words are written down twice, since this package imports nothing of ours.
 func TestWordsAreTheCheckers(t *testing.T) {
 	want := []string{checker.Mutex, checker.Lease, checker.Token, checker.Fence, checker.State, checker.Release, checker.Liveness}
