@@ -185,6 +185,8 @@ type order struct {
 	Removed     string    `json:"removed,omitempty"`
 	Segment     *int      `json:"segment,omitempty"`
 	SegmentGone *int      `json:"segment_gone,omitempty"`
+	Group       *group    `json:"group,omitempty"`
+	GroupGone   string    `json:"group_gone,omitempty"`
 }
 
 // An identity tells a process from a later one with the same id.

@@ -351,6 +351,9 @@ func TestWatchKeepsWhatWasNotTakenBack(t *testing.T) {
 {"segment":0}
 {"segment":7}
 {"segment_gone":7}
+{"group":{"dir":"/g","home":"/"}}
+{"group":{"dir":"/h","home":"/"}}
+{"group_gone":"/h"}
 {"remove":"/half`))
 	if len(b.processes) != 1 || !b.processes[identity{3, 4}] {
 		t.Errorf("processes = %v", b.processes)
@@ -360,5 +363,8 @@ func TestWatchKeepsWhatWasNotTakenBack(t *testing.T) {
 	}
 	if len(b.segments) != 1 || !b.segments[0] {
 		t.Errorf("segments = %v", b.segments)
+	}
+	if len(b.groups) != 1 || b.groups["/g"] != (group{"/g", "/"}) {
+		t.Errorf("groups = %v", b.groups)
 	}
 }

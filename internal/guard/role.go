@@ -33,11 +33,12 @@ type belongings struct {
 	processes map[identity]bool
 	dirs      map[string]bool
 	segments  map[int]bool
+	groups    map[string]group // by their folders
 }
 
 // watch keeps the books until the orders end, which is when the harness does.
 func watch(orders io.Reader) belongings {
-	b := belongings{map[identity]bool{}, map[string]bool{}, map[int]bool{}}
+	b := belongings{map[identity]bool{}, map[string]bool{}, map[int]bool{}, map[string]group{}}
 	for d := json.NewDecoder(orders); ; {
 		var o order
 		// A harness that is killed while it writes leaves half a line, and
@@ -58,6 +59,10 @@ func watch(orders io.Reader) belongings {
 			b.segments[*o.Segment] = true
 		case o.SegmentGone != nil:
 			delete(b.segments, *o.SegmentGone)
+		case o.Group != nil:
+			b.groups[o.Group.Dir] = *o.Group
+		case o.GroupGone != "":
+			delete(b.groups, o.GroupGone)
 		}
 	}
 }
@@ -66,8 +71,14 @@ func watch(orders io.Reader) belongings {
 func (b belongings) clean(patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	dead := kill(ctx, b.living) == nil
 	gone := true
+	// Before the rest: what gets no processor time takes its time to die.
+	free, stop := context.WithTimeout(ctx, patience/2)
+	defer stop()
+	for _, g := range b.groups {
+		gone = g.remove(free) == nil && gone
+	}
+	dead := kill(ctx, b.living) == nil
 	for dir := range b.dirs {
 		gone = os.RemoveAll(dir) == nil && gone
 	}

@@ -1,0 +1,4 @@
+package starve
+
+// CPUs are numbers of processors, in order.
+type CPUs []int

@@ -1,0 +1,5 @@
+package nemesis
+
+import "syscall"
+
+func threadID() int { return syscall.Gettid() }

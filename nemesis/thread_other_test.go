@@ -1,0 +1,5 @@
+//go:build !linux
+
+package nemesis
+
+func threadID() int { return 0 }
