@@ -104,7 +104,7 @@ func ParseRange(s string) (Range, error) {
 	r.low, err1 = parseBound(low)
 	r.high, err2 = parseBound(high)
 	if err1 != nil || err2 != nil || !r.low.given && !r.high.given {
-		return Range{}, fmt.Errorf("%s is no range: write it as 1, 1..1.2, ..1.5 ttl or 900ms..", quote(s))
+		return Range{}, fmt.Errorf("%s is no range: write 1, 1..1.2, ..1.5 ttl or 900ms.. for at least that", quote(s))
 	}
 	if r.low.given && r.high.given && r.low.timed != r.high.timed {
 		return Range{}, fmt.Errorf("%s goes from a number to a time", quote(s))

@@ -54,5 +54,5 @@ func (s getThenDelete) Delete(ctx context.Context, key, value string) (bool, err
 	case has != value:
 		return false, nil
 	}
-	return plainDelete{s.Server}.Delete(ctx, key, value)
+	return plainDelete(s).Delete(ctx, key, value)
 }

@@ -554,9 +554,3 @@ func (c *Containers) choosePrefixes(ctx context.Context) error {
 	}
 	return nil
 }
-
-// isRefusal reports whether an error says that a network or a port was taken
-// meanwhile by somebody else.
-func isRefusal(err error) bool {
-	return strings.Contains(err.Error(), "Pool overlaps") || strings.Contains(err.Error(), "subnet is already used")
-}
