@@ -17,10 +17,12 @@ func ExampleRun_postgres() {
 	var t *testing.T
 
 	locktest.Run(t, locktest.Config{
-		Lock:      newPostgresLock,
-		Servers:   locktest.Postgres,
-		NoLease:   true,
-		Scenarios: []string{"no-fault", "contention"},
+		Lock:    newPostgresLock,
+		Servers: locktest.Postgres,
+		NoLease: true,
+		// A frozen holder keeps such a lock: scenarios in which another is to
+		// get it meanwhile would prove nothing.
+		Scenarios: []string{"no-fault", "contention", "dead-acquirer", "two-locks"},
 	})
 }
 

@@ -58,6 +58,19 @@ var compareAndDelete = redis.NewScript(`
 if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end
 return 0`)
 
+var compareAndExpire = redis.NewScript(`
+if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end
+return 0`)
+
+// Renew makes the lock one that can be renewed, which is then tested too.
+func (l *redisLock) Renew(ctx context.Context, key string) error {
+	n, err := compareAndExpire.Run(ctx, l.rdb, []string{key}, l.held[key], l.ttl.Milliseconds()).Int()
+	if err == nil && n == 0 {
+		return locktest.ErrNotHeld
+	}
+	return err
+}
+
 func (l *redisLock) Release(ctx context.Context, key string) error {
 	n, err := compareAndDelete.Run(ctx, l.rdb, []string{key}, l.held[key]).Int()
 	if err == nil && n == 0 {

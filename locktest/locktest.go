@@ -80,6 +80,10 @@ type Config struct {
 	// NoLease says that grants do not end by themselves, but with their release
 	// or the session: as Postgres' advisory locks. Else a grant is taken to
 	// last for Env.TTL, counted from the call, unless the lock is a Leaser.
+	//
+	// A holder that is frozen or cut off may keep such a lock. The scenarios in
+	// which another client is to get it meanwhile are then inconclusive: leave
+	// them out, allow it, or have the server end idle sessions.
 	NoLease bool
 	// Resource is what the lock protects: "unfenced", which accepts all writes,
 	// or "fenced", which rejects those with an older token than it has seen; see

@@ -8,6 +8,7 @@ import (
 )
 
 func TestALockOnRedis(t *testing.T) {
+	t.Parallel()
 	locktest.Run(t, locktest.Config{
 		Lock:      newRedisLock,
 		Servers:   locktest.Redis,
@@ -16,6 +17,7 @@ func TestALockOnRedis(t *testing.T) {
 }
 
 func TestALockOnEtcd(t *testing.T) {
+	t.Parallel()
 	locktest.Run(t, locktest.Config{
 		Lock:      newEtcdLock,
 		Servers:   locktest.Etcd,
@@ -25,10 +27,11 @@ func TestALockOnEtcd(t *testing.T) {
 }
 
 func TestALockOnPostgres(t *testing.T) {
+	t.Parallel()
 	locktest.Run(t, locktest.Config{
 		Lock:      newPostgresLock,
 		Servers:   locktest.Postgres,
 		NoLease:   true,
-		Scenarios: []string{"no-fault", "contention"},
+		Scenarios: []string{"no-fault", "two-locks"},
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/internal/harness"
 	"github.com/lockcheck/lockcheck/reports"
 )
@@ -27,9 +28,27 @@ func tell(r *reports.Run, gate []string, kept bool) (string, error) {
 	if !kept {
 		t.Run.Dir = "" // nobody can look there
 	}
+	var excused []string
+	t.Run.Violates = ""
+	for _, p := range t.Run.Ordered() {
+		switch {
+		case p.Verdict != checker.Violated:
+		case len(gate) > 0 && !slices.Contains(gate, p.Name) || slices.Contains(t.Run.Excused, p.Name):
+			excused = append(excused, p.Name)
+		case t.Run.Violates == "":
+			t.Run.Violates = p.Name // what fails the test is told first
+		}
+	}
 	var b bytes.Buffer
 	if err := reports.Text(&b, t.Run, t.Run.Report(), t.Events, reports.Options{Width: reportWidth}); err != nil {
 		return "", err
+	}
+	if len(excused) > 0 {
+		why := "a correct lock may break that here"
+		if len(gate) > 0 {
+			why = "not in Config.Gate"
+		}
+		fmt.Fprintf(&b, "%-10s%s: %s\n", "Excused", strings.Join(excused, ", "), why)
 	}
 	if !kept {
 		fmt.Fprintf(&b, "%-10s%s\n", "Files", "are removed: go test -artifacts keeps them, or LOCKCHECK_OUT=DIR")
