@@ -91,6 +91,7 @@ func TestTemplatesKeepToTheProtocol(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir()) // where their files are
 	for name, command := range map[string]func(*testing.T) []string{
 		"go": golang("template"), "python": python("template.py", "json"), "node": node("template.js"),
+		"shell": shell("template.sh", "jq", "curl", "flock"),
 	} {
 		t.Run(name, func(t *testing.T) { keeps(t, command(t), nil, backends.Backend{}) })
 	}

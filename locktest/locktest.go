@@ -64,7 +64,9 @@ import (
 // Config says what to test, and how. Lock and Servers are required.
 type Config struct {
 	// Lock connects one client. It is called once in each client's process,
-	// and should give up when ctx ends, after five seconds.
+	// and should give up when ctx ends, after five seconds. The servers are new
+	// and empty, and all clients connect at the same time: what the first creates
+	// there, such as a table, the others must be able to create too.
 	Lock func(ctx context.Context, env Env) (Lock, error)
 	// Servers are what the lock needs.
 	Servers Servers

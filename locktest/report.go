@@ -28,6 +28,9 @@ func tell(r *reports.Run, gate []string, kept bool) (string, error) {
 	if !kept {
 		t.Run.Dir = "" // nobody can look there
 	}
+	if t.Run.Operations == 0 {
+		t.Run.Properties, t.Events = nil, nil // there is nothing to be said of them
+	}
 	var excused []string
 	t.Run.Violates = ""
 	for _, p := range t.Run.Ordered() {

@@ -6,12 +6,15 @@ import { join } from 'node:path'
 import { busy, notHeld, serve } from './adapter.js'
 
 const held = new Set()
-const dir = join(tmpdir(), 'my-locks')
+let dir
 const path = key => join(dir, encodeURIComponent(key))
 
 serve({
   // Connect to servers[0].url; ttl is the lease to ask for, in milliseconds.
+  // All clients do this at the same time.
   async open(servers, ttl) {
+    // Of each run another, since whoever is killed leaves its files behind.
+    dir = join(tmpdir(), 'my-locks-' + encodeURIComponent(servers[0]?.url ?? ''))
     await mkdir(dir, { recursive: true })
   },
   async acquire(key, wait) {

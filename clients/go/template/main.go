@@ -1,13 +1,14 @@
-// Command template is an adapter to copy: a lock that is a file, which exists
-// while somebody holds it. Replace what has to do with files.
+// Command template is an adapter to copy: a lock that is a locked file. The system
+// unlocks it when its process ends. Replace what has to do with files.
 package main
 
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/lockcheck/lockcheck/clients/go/adapter"
@@ -25,35 +26,37 @@ func main() {
 
 type lock struct {
 	dir  string
-	held map[string]bool
+	held map[string]*os.File
 }
 
 // open connects one client: c.URLs are the servers, c.TTL is the lease to ask for.
+// All clients do this at the same time.
 func open(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
 	dir := filepath.Join(os.TempDir(), "my-locks")
-	return &lock{dir, map[string]bool{}}, os.MkdirAll(dir, 0o700)
+	return &lock{dir, map[string]*os.File{}}, os.MkdirAll(dir, 0o700)
 }
 
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
-	f, err := os.OpenFile(l.path(key), os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return adapter.Grant{}, adapter.ErrBusy // certainly not granted
-	}
+	f, err := os.Create(filepath.Join(l.dir, url.QueryEscape(key)))
 	if err != nil {
 		return adapter.Grant{}, err // nobody knows
 	}
-	l.held[key] = true
-	return adapter.Grant{}, f.Close()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		f.Close()
+		return adapter.Grant{}, adapter.ErrBusy // certainly not granted
+	}
+	if err == nil {
+		l.held[key] = f
+	}
+	return adapter.Grant{}, err
 }
 
 func (l *lock) Release(ctx context.Context, key string) error {
-	if !l.held[key] {
-		return adapter.ErrNotHeld
+	f := l.held[key]
+	if f == nil {
+		return adapter.ErrNotHeld // certainly not held
 	}
 	delete(l.held, key)
-	return os.Remove(l.path(key))
-}
-
-func (l *lock) path(key string) string {
-	return filepath.Join(l.dir, filepath.Base(filepath.Clean("/"+key)))
+	return f.Close()
 }
