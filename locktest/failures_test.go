@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ var failing = map[string]locktest.Config{
 	"hangs-allowed":  {Lock: with(func(l *redisLock) locktest.Lock { return hangs{l} }), Scenarios: []string{"testdata/hasty.yaml"}, AllowInconclusive: true},
 	"overtime":       {Lock: with(func(l *redisLock) locktest.Lock { return hangs{l} }), Scenarios: []string{"no-fault"}},
 	"prints":         {Lock: with(func(l *redisLock) locktest.Lock { return prints{l} }), Scenarios: []string{"no-fault"}},
+	"races":          {Lock: with(func(l *redisLock) locktest.Lock { return &races{redisLock: l} }), Scenarios: []string{"no-fault"}},
 	"no-connection":  {Lock: func(context.Context, locktest.Env) (locktest.Lock, error) { return nil, errors.New("wrong password") }, Scenarios: []string{"no-fault"}},
 	"no-lock":        {Lock: func(context.Context, locktest.Env) (locktest.Lock, error) { return nil, nil }, Scenarios: []string{"no-fault"}},
 	"misspelt":       {Lock: newRedisLock, Scenarios: []string{"no-fualt"}},
@@ -78,6 +80,20 @@ func (panics) Acquire(context.Context, string, time.Duration) error { panic("no 
 type hangs struct{ *redisLock }
 
 func (hangs) Release(context.Context, string) error { select {} }
+
+// races counts in two goroutines.
+type races struct {
+	*redisLock
+	n int
+}
+
+func (r *races) Acquire(ctx context.Context, key string, wait time.Duration) error {
+	done := make(chan struct{})
+	go func() { defer close(done); r.n++ }()
+	r.n++
+	<-done
+	return r.redisLock.Acquire(ctx, key, wait)
+}
 
 // prints has something to say, itself and through a program that it starts.
 type prints struct{ *redisLock }
@@ -192,6 +208,17 @@ func TestWhatPrintsDoesNotDisturb(t *testing.T) {
 	t.Parallel()
 	if out, passed := runInner(t, "prints"); !passed {
 		t.Errorf("the test failed:\n%s", out)
+	}
+}
+
+func TestADataRaceInAClientFailsTheTest(t *testing.T) {
+	t.Parallel()
+	if b, ok := debug.ReadBuildInfo(); !ok || !slices.ContainsFunc(b.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" }) {
+		t.Skip("only with go test -race")
+	}
+	out, passed := runInner(t, "races")
+	if passed || !strings.Contains(out, "data race in a client") || !strings.Contains(out, "races).Acquire") {
+		t.Errorf("want a failure that tells of the race:\n%s", out)
 	}
 }
 

@@ -173,7 +173,7 @@ func serveAs(t *testing.T, c Config) {
 	for _, u := range s.units {
 		t.Run(u.name(), func(t *testing.T) {
 			if t.Name() == process.test {
-				os.Exit(process.serve(c))
+				leave(process.serve(c))
 			}
 		})
 	}
@@ -362,6 +362,13 @@ func (s *suite) run(t *testing.T, u unit) {
 		})
 		if err != nil {
 			t.Fatalf("locktest: %v", err)
+		}
+		race, err := races(r.Dir)
+		if err != nil {
+			t.Fatalf("locktest: %v", err)
+		}
+		if race != "" {
+			t.Errorf("the race detector found a data race in a client:\n%s", race)
 		}
 		if last = r; r.Status == reports.Pass {
 			continue

@@ -67,37 +67,81 @@ func tell(r *reports.Run, gate []string, kept bool) (string, error) {
 // logLines is how much of a client's log is shown.
 const logLines = 12
 
-// said adds what clients wrote to their logs.
+// said adds what clients wrote to their logs. A panic says what it is before it
+// says where.
 func said(b *bytes.Buffer, dir string) error {
-	logs, err := filepath.Glob(filepath.Join(dir, "client-*.log"))
-	if err != nil {
-		return err
-	}
-	slices.Sort(logs)
+	logs, err := clientLogs(dir)
 	for _, l := range logs {
-		text, err := os.ReadFile(l)
-		if err != nil {
-			return err
-		}
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if lines[0] == "" {
-			continue
-		}
-		// A panic says what it is before it says where.
-		if at := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "panic: ") }); at >= 0 {
-			lines = lines[at:]
-		}
-		client := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(l), "client-"), ".log")
-		fmt.Fprintf(b, "\nClient %s wrote:\n", client)
-		for i, line := range lines {
-			if i == logLines {
-				fmt.Fprintf(b, "  and %d lines more\n", len(lines)-logLines)
-				break
-			}
-			fmt.Fprintf(b, "  %s\n", strings.ToValidUTF8(line, "?"))
+		if lines := from(l.lines, "panic: "); len(lines) > 0 {
+			excerpt(b, l.client, lines, logLines)
+		} else if len(l.lines) > 0 {
+			excerpt(b, l.client, l.lines, logLines)
 		}
 	}
-	return nil
+	return err
+}
+
+// raceLines is how much of a data race is shown.
+const raceLines = 40
+
+// races returns what the race detector told in the clients of a run, or "".
+func races(dir string) (string, error) {
+	var b bytes.Buffer
+	logs, err := clientLogs(dir)
+	for _, l := range logs {
+		if lines := from(l.lines, "WARNING: DATA RACE"); len(lines) > 0 {
+			excerpt(&b, l.client, lines, raceLines)
+		}
+	}
+	return b.String(), err
+}
+
+// clientLog is what a client wrote to standard error, or output.
+type clientLog struct {
+	client string
+	lines  []string
+}
+
+// clientLogs returns the logs in a run's folder, by client.
+func clientLogs(dir string) ([]clientLog, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "client-*.log"))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(files)
+	var all []clientLog
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		l := clientLog{client: strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "client-"), ".log")}
+		if s := strings.TrimSpace(strings.ToValidUTF8(string(text), "?")); s != "" {
+			l.lines = strings.Split(s, "\n")
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// from returns the lines from the first that begins so on, or none.
+func from(lines []string, begin string) []string {
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, begin) })
+	if at < 0 {
+		return nil
+	}
+	return lines[at:]
+}
+
+// excerpt writes the first lines of a log.
+func excerpt(b *bytes.Buffer, client string, lines []string, most int) {
+	fmt.Fprintf(b, "\nClient %s wrote:\n", client)
+	for _, line := range lines[:min(most, len(lines))] {
+		fmt.Fprintf(b, "  %s\n", line)
+	}
+	if len(lines) > most {
+		fmt.Fprintf(b, "  and %d lines more\n", len(lines)-most)
+	}
 }
 
 // artifacts reports whether go test was asked to keep the tests' files.
