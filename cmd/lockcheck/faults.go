@@ -2,8 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,15 +20,16 @@ import (
 
 func (a *app) faultsCommand() *cobra.Command {
 	var f runFlags
-	var verify bool
+	var verify, brief bool
 	c := &cobra.Command{
 		Use:   "faults --verify",
 		Short: "Inject every fault on every backend, and show that it takes effect",
-		Long: `Inject every fault on a client and on a server of every backend whose servers are
-found, and heal it. Each line has the time that both took and the proof, or says
-why the fault is unavailable there. The exit status is 0 if each fault that is
-available took effect, 3 if one did not, and 4 if the environment failed.`,
-		Example: "  lockcheck faults --verify --backend redis",
+		Long: `Inject every fault on a client and on the servers of every backend whose servers
+are found, heal it, and see that a lock is granted again. Each line has the times
+that this took and the proof, or says why the fault is unavailable there; with
+--brief there is one line for each fault. The exit status is 0 if each fault that
+is available took effect, 3 if one did not, and 4 if the environment failed.`,
+		Example: "  lockcheck faults --verify --backend redis\n  lockcheck faults --verify --brief",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !verify {
@@ -44,20 +50,35 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 			cache := deploy.NewCache()
 			defer cache.Close()
 			var all []harness.FaultCheck
+			var failed []error
 			for _, b := range bs {
+				if c.Context().Err() != nil {
+					break
+				}
 				checks, err := harness.VerifyFaults(c.Context(), harness.Options{
 					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out, Network: f.network,
 				})
-				if err != nil {
-					return environment(fmt.Errorf("backend %s: %w", b.Name, err))
-				}
 				all = append(all, checks...)
+				if err != nil {
+					failed = append(failed, fmt.Errorf("backend %s: %w", b.Name, err))
+				}
 			}
-			if err := a.faultTable(all, f.json); err != nil {
+			switch {
+			case f.json:
+				err = writeJSONLines(a.stdout, all)
+			case brief:
+				err = briefFaults(a.stdout, all)
+			default:
+				err = faultTable(a.stdout, all)
+			}
+			if err != nil {
 				return environment(err)
 			}
 			for _, m := range p.missing {
 				fmt.Fprintf(a.stderr, "left out: backend %s: %v\n", m.backend, m.why)
+			}
+			if err := errors.Join(failed...); err != nil {
+				return environment(err)
 			}
 			for _, check := range all {
 				if !check.Effective && check.Unavailable == "" {
@@ -68,6 +89,7 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 		},
 	}
 	c.Flags().BoolVar(&verify, "verify", false, "inject each, and heal it")
+	c.Flags().BoolVar(&brief, "brief", false, "print one line for each fault")
 	c.Flags().StringSliceVar(&f.backends, "backend", nil, "lock system to try them on, repeatable (default: all whose servers are found)")
 	c.Flags().IntVar(&f.nodes, "nodes", 0, "number of servers (default: the backend's)")
 	c.Flags().StringVar(&f.out, "out", "lockcheck-runs", "folder for the folders of runs")
@@ -77,28 +99,98 @@ available took effect, 3 if one did not, and 4 if the environment failed.`,
 	return c
 }
 
-func (a *app) faultTable(all []harness.FaultCheck, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(a.stdout)
-		for _, c := range all {
-			if err := enc.Encode(c); err != nil {
-				return err
-			}
+// faultName is a fault with its parameters, but for some of them.
+func faultName(c harness.FaultCheck, without ...string) string {
+	name := c.Fault
+	for _, p := range slices.Sorted(maps.Keys(c.With)) {
+		if slices.Contains(without, p) {
+			continue
 		}
-		return nil
+		name += fmt.Sprintf(" %s=%s", p, strings.ReplaceAll(c.With[p], " ", ""))
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "fault\tbackend\ttarget\toutcome\tinject\theal\tproof")
+	return name
+}
+
+// short is a time in the table.
+func short(d time.Duration) string {
+	if d >= time.Second {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(100 * time.Microsecond).String()
+}
+
+func faultTable(out io.Writer, all []harness.FaultCheck) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "fault\tbackend\ton\toutcome\tinject\theal\tgranted\tproof")
 	for _, c := range all {
 		outcome, proof := "effective", c.Proof
-		inject, heal := c.Inject.Round(100*time.Microsecond).String(), c.Heal.Round(100*time.Microsecond).String()
+		times := []string{short(c.Inject), short(c.Heal), short(c.Granted)}
 		switch {
 		case c.Unavailable != "":
-			outcome, inject, heal, proof = "unavailable", "", "", c.Unavailable
+			outcome, proof, times = "unavailable", c.Unavailable, make([]string, 3)
 		case !c.Effective:
 			outcome, proof = "NOT EFFECTIVE", c.Error
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Fault, c.Backend, c.Target, outcome, inject, heal, proof)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", faultName(c), c.Backend, strings.Join(c.Targets, ","), outcome, strings.Join(times, "\t"), proof)
 	}
 	return w.Flush()
+}
+
+// briefFaults prints what became of each fault on all backends: how often it was
+// tried and effective, the median and the longest of the times, and why it is
+// unavailable, or not effective, where that is so.
+func briefFaults(out io.Writer, all []harness.FaultCheck) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "fault\teffective\tinject\theal\tgranted\twhy not")
+	var names []string
+	by := map[string][]harness.FaultCheck{}
+	for _, c := range all {
+		name := faultName(c, "groups") // whose names are each backend's own
+		if by[name] == nil {
+			names = append(names, name)
+		}
+		by[name] = append(by[name], c)
+	}
+	for _, name := range names {
+		var inject, heal, granted []time.Duration
+		tried, why := 0, map[string]bool{}
+		for _, c := range by[name] {
+			if c.Unavailable != "" {
+				reason := c.Unavailable
+				for _, t := range c.Targets {
+					reason = strings.ReplaceAll(reason, t, "it")
+				}
+				why[reason] = true
+				continue
+			}
+			tried++
+			if c.Effective {
+				inject, heal, granted = append(inject, c.Inject), append(heal, c.Heal), append(granted, c.Granted)
+			} else {
+				why[fmt.Sprintf("NOT EFFECTIVE on %s (%s): %s", c.Backend, strings.Join(c.Targets, ","), c.Error)] = true
+			}
+		}
+		fmt.Fprintf(w, "%s\t%d of %d\t%s\t%s\t%s\t%s\n", name, len(inject), tried,
+			spread(inject), spread(heal), spread(granted), strings.Join(slices.Sorted(maps.Keys(why)), "; "))
+	}
+	return w.Flush()
+}
+
+// spread is the median and the longest of some times.
+func spread(of []time.Duration) string {
+	if len(of) == 0 {
+		return ""
+	}
+	slices.Sort(of)
+	return fmt.Sprintf("%s (%s)", short(of[len(of)/2]), short(of[len(of)-1]))
+}
+
+func writeJSONLines[T any](out io.Writer, all []T) error {
+	enc := json.NewEncoder(out)
+	for _, x := range all {
+		if err := enc.Encode(x); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -87,13 +87,11 @@ func probeMain(args []string) int {
 			{realtime, func() int64 { return time.Now().UnixNano() }, &s.Wall},
 			{monotonic, nanotime, &s.Mono},
 		} {
-			before, err1 := now(clock.row)
-			shown := clock.show()
-			after, err2 := now(clock.row)
-			if err := errors.Join(err1, err2); err != nil {
+			look, err := lookAt(clock.row, clock.show)
+			if err != nil {
 				return fail(err)
 			}
-			*clock.to = append(*clock.to, sample{before, shown, after})
+			*clock.to = append(*clock.to, look)
 		}
 		last := s.Wall[len(s.Wall)-1]
 		if off := last.Shown - last.Before; i == 0 {
@@ -106,6 +104,26 @@ func probeMain(args []string) int {
 		return fail(err)
 	}
 	return 0
+}
+
+// blurred is a look that took so long that a strobe may have come and gone in it:
+// this process was interrupted, as it may be on a busy machine.
+const blurred = MinPeriod / 2
+
+// lookAt looks at a clock, again if that was blurred.
+func lookAt(row int, show func() int64) (sample, error) {
+	for range 100 {
+		before, err1 := now(row)
+		shown := show()
+		after, err2 := now(row)
+		if err := errors.Join(err1, err2); err != nil {
+			return sample{}, err
+		}
+		if after-before < int64(blurred) {
+			return sample{before, shown, after}, nil
+		}
+	}
+	return sample{}, fmt.Errorf("each of 100 looks took more than %v: the machine is too busy", blurred)
 }
 
 // probe runs a process with the control's clock that looks at it for span, and
@@ -162,14 +180,17 @@ func (c *Control) probe(ctx context.Context, span time.Duration, f Family) (stri
 // judge compares samples with what the row says they must be, and describes
 // them: the offset from the true time, the rate, and the strobe if there is one.
 func judge(r *row, samples []sample) (string, error) {
-	seen := map[int64]bool{} // halves of the strobe
+	seen := map[bool]bool{} // positions of the strobe
 	for _, s := range samples {
 		lo, hi := r.at(s.Before), r.at(s.After)
 		if s.Shown < min(lo, hi) || s.Shown > max(lo, hi) {
 			return "", fmt.Errorf("shows %v, want %v to %v", time.Duration(s.Shown), time.Duration(lo), time.Duration(hi))
 		}
 		if r.period != 0 {
-			seen[(s.Before-r.base)/r.period%2] = true
+			still := *r
+			still.period = 0
+			swung := time.Duration(s.Shown - still.at(s.Before)).Abs()
+			seen[swung > time.Duration(r.swing).Abs()/2] = true
 		}
 	}
 	if r.period != 0 {
