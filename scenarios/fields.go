@@ -53,7 +53,7 @@ func stepFields(s *Step) []field {
 		{"on", "targets of the fault: clients, servers, resource, or roles: random, all, clients, servers, leader, primary, followers, majority, minority", false, names(&s.On, nil)},
 		{"with", "parameters of the fault", false, table(&s.With, nil, nil)},
 		{"heal", "kind of fault to end; faults still in effect after the last step are ended then", false, text(&s.Heal)},
-		{"await", "client whose queued operation to wait for", false, text(&s.Await)},
+		{"await", "client whose queued operation to wait for, kind of fault that the nemesis is to have injected, or leader: another one than before the last fault", false, text(&s.Await)},
 	}
 }
 
@@ -68,6 +68,8 @@ func expectationFields(e *Expectation) []field {
 	return []field{
 		{"backends", "backends that it is about; all if left out", false, names(&e.Backends, nil)},
 		{"resources", "resources that it is about; all if left out", false, names(&e.Resources, nil)},
+		{"since", "only of these versions of server software and later: {etcd: \"3.5\"}", false, table(&e.Since, nil, nil)},
+		{"before", "only of versions of server software before these", false, table(&e.Before, nil, nil)},
 		{"properties", "the verdict on each property", false, table(&e.Properties, Properties(), Verdicts())},
 		{"figures", "between what figures are, as 1..1.2 or ..1.5 ttl", false, table(&e.Figures, figureNames(), nil)},
 		{"status", "how the run as a whole comes out", false, word(&e.Status, Statuses())},

@@ -52,7 +52,7 @@ func figureNames() []string {
 // Measures returns the names of the figures that the scenario asks for, or
 // expects of the backend with the resource, in the order of Figures.
 func (s *Scenario) Measures(backend, resource string) []string {
-	want := s.ExpectedFigures(backend, resource)
+	want := s.ExpectedFigures(Subject{Backend: backend, Resource: resource})
 	var all []string
 	for _, name := range figureNames() {
 		if _, expected := want[name]; expected || slices.Contains(s.Figures, name) {
@@ -62,12 +62,12 @@ func (s *Scenario) Measures(backend, resource string) []string {
 	return all
 }
 
-// ExpectedFigures returns between what the scenario expects figures to be on the
-// backend with the resource. Later entries override earlier ones.
-func (s *Scenario) ExpectedFigures(backend, resource string) map[string]Range {
+// ExpectedFigures returns between what the scenario expects figures of a subject to
+// be. Later entries override earlier ones.
+func (s *Scenario) ExpectedFigures(of Subject) map[string]Range {
 	want := map[string]Range{}
 	for _, e := range s.Expect {
-		if !e.matches(backend, resource) {
+		if !e.matches(of) {
 			continue
 		}
 		for name, text := range e.Figures {

@@ -79,7 +79,7 @@ expect:
 		}
 	}
 	got := map[string]string{}
-	for name, r := range s.ExpectedFigures("etcd", "unfenced") {
+	for name, r := range s.ExpectedFigures(scenarios.Subject{Backend: "etcd", Resource: "unfenced"}) {
 		got[name] = r.String()
 	}
 	if want := map[string]string{"acquire": "..2s", "freed-after": "1 ttl.."}; !maps.Equal(got, want) {

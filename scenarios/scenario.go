@@ -9,6 +9,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,20 +81,25 @@ type Step struct {
 	On    []string          // its targets: names of clients or servers
 	With  map[string]string // its parameters
 
-	Heal  string // kind of fault to end, on all its targets
-	Await string // client whose queued operation is waited for
+	Heal string // kind of fault to end, on all its targets
+	// Await is the client whose queued operation is waited for, the kind of fault
+	// that entries of the nemesis are waited for to inject, or NewLeader.
+	Await string
 
 	Line int // in the file
 }
 
 // Expectation says what must come out on some backends with some resources.
 type Expectation struct {
-	Backends   []string          // empty means any
-	Resources  []string          // empty means any
-	Properties map[string]string // property to one of Verdicts
-	Figures    map[string]string // figure to a Range
-	Status     string            // "pass", "violation", "inconclusive", or empty
-	Why        string
+	Backends  []string // empty means any
+	Resources []string // empty means any
+	// Since and Before limit the versions of server software, by its name: "3.5" or
+	// later, before "3.5".
+	Since, Before map[string]string
+	Properties    map[string]string // property to one of Verdicts
+	Figures       map[string]string // figure to a Range
+	Status        string            // "pass", "violation", "inconclusive", or empty
+	Why           string
 
 	Line int
 }
@@ -130,6 +136,10 @@ const (
 	DefaultWithin = 10 * time.Second
 )
 
+// NewLeader is what Step.Await says to wait until a server leads that did not before
+// the last fault of a step.
+const NewLeader = "leader"
+
 // Words that files may use. They are functions so that nobody changes them.
 
 // Operations returns the values that Step.Do may have.
@@ -152,13 +162,21 @@ const Any = "any"
 // Statuses returns what may be expected of a run as a whole.
 func Statuses() []string { return []string{"pass", "violation", "inconclusive"} }
 
-// Expected returns what the scenario expects of the backend with the resource:
-// property to verdict. Later entries override earlier ones; properties of which
-// nothing, or "any", is expected are left out.
-func (s *Scenario) Expected(backend, resource string) map[string]string {
+// Subject is what expectations are about.
+type Subject struct {
+	Backend, Resource string
+	// Versions are those of the servers, by software. Nil means that they are not
+	// known: entries about some versions only are then about it too.
+	Versions map[string]string
+}
+
+// Expected returns what the scenario expects of a subject: property to verdict.
+// Later entries override earlier ones; properties of which nothing, or "any", is
+// expected are left out.
+func (s *Scenario) Expected(of Subject) map[string]string {
 	want := map[string]string{}
 	for _, e := range s.Expect {
-		if !e.matches(backend, resource) {
+		if !e.matches(of) {
 			continue
 		}
 		for property, verdict := range e.Properties {
@@ -172,21 +190,62 @@ func (s *Scenario) Expected(backend, resource string) map[string]string {
 	return want
 }
 
-// ExpectedStatus returns the status that the scenario expects of the backend
-// with the resource, or "" if it states none.
-func (s *Scenario) ExpectedStatus(backend, resource string) string {
+// ExpectedStatus returns the status that the scenario expects of a subject, or ""
+// if it states none.
+func (s *Scenario) ExpectedStatus(of Subject) string {
 	status := ""
 	for _, e := range s.Expect {
-		if e.Status != "" && e.matches(backend, resource) {
+		if e.Status != "" && e.matches(of) {
 			status = e.Status
 		}
 	}
 	return status
 }
 
-func (e Expectation) matches(backend, resource string) bool {
-	return (len(e.Backends) == 0 || slices.Contains(e.Backends, backend)) &&
-		(len(e.Resources) == 0 || slices.Contains(e.Resources, resource))
+func (e Expectation) matches(of Subject) bool {
+	return (len(e.Backends) == 0 || slices.Contains(e.Backends, of.Backend)) &&
+		(len(e.Resources) == 0 || slices.Contains(e.Resources, of.Resource)) &&
+		limited(of.Versions, e.Since, false) && limited(of.Versions, e.Before, true)
+}
+
+// limited reports whether versions are before those of the limits, or else not.
+// Software that does not run is of no version.
+func limited(versions, limits map[string]string, before bool) bool {
+	for software, limit := range limits {
+		if versions == nil {
+			continue
+		}
+		v, ok := versions[software]
+		if !ok || (compareVersions(v, limit) < 0) != before {
+			return false
+		}
+	}
+	return true
+}
+
+// compareVersions compares the numbers that versions begin with: "3.4.23" is less
+// than "3.5", and "3.7.3 (embedded)" is not less than "3.7".
+func compareVersions(a, b string) int {
+	for a != "" || b != "" {
+		var x, y int
+		x, a = leading(a)
+		y, b = leading(b)
+		if c := cmp.Compare(x, y); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// leading cuts the number off with which a version begins; 0 if there is none.
+func leading(v string) (n int, rest string) {
+	digits := v[:len(v)-len(strings.TrimLeft(v, "0123456789"))]
+	if digits == "" {
+		return 0, ""
+	}
+	n, _ = strconv.Atoi(digits) // one that is too large is the largest
+	rest, _ = strings.CutPrefix(v[len(digits):], ".")
+	return n, rest
 }
 
 // Supports reports whether the scenario is meant for the backend.

@@ -114,12 +114,12 @@ func TestWhatGCPauseExpects(t *testing.T) {
 		{"postgres-xact", "unfenced", violated, na, na, violated},
 		{"postgres-xact", "postgres", violated, na, na, held},
 	} {
-		got := s.Expected(want.backend, want.resource)
+		got := s.Expected(scenarios.Subject{Backend: want.backend, Resource: want.resource})
 		all := map[string]string{"mutex": want.mutex, "lease": want.lease, "token": want.token, "fence": want.fence}
 		if !maps.Equal(got, all) {
 			t.Errorf("%s, %s: expects %v, want %v", want.backend, want.resource, got, all)
 		}
-		if status := s.ExpectedStatus(want.backend, want.resource); status != "violation" {
+		if status := s.ExpectedStatus(scenarios.Subject{Backend: want.backend, Resource: want.resource}); status != "violation" {
 			t.Errorf("%s, %s: expects status %q", want.backend, want.resource, status)
 		}
 	}
@@ -134,7 +134,7 @@ func TestTheControlExpectsNoViolation(t *testing.T) {
 		t.Errorf("the control violates %q", s.Violates)
 	}
 	for _, backend := range []string{"redis", "etcd", "memory", "postgres-session", "postgres-xact"} {
-		want := s.Expected(backend, "unfenced")
+		want := s.Expected(scenarios.Subject{Backend: backend, Resource: "unfenced"})
 		if len(want) != 4 {
 			t.Errorf("%s: expects %v, want a verdict on four properties", backend, want)
 		}
@@ -160,10 +160,10 @@ func TestLaterExpectationsOverrideEarlierOnes(t *testing.T) {
 		{"etcd", "fenced", "violation", map[string]string{"mutex": "violated", "fence": "held"}},
 		{"etcd", "odd", "pass", map[string]string{"mutex": "violated"}},
 	} {
-		if got := s.Expected(c.backend, c.resource); !maps.Equal(got, c.want) {
+		if got := s.Expected(scenarios.Subject{Backend: c.backend, Resource: c.resource}); !maps.Equal(got, c.want) {
 			t.Errorf("%s, %s: %v, want %v", c.backend, c.resource, got, c.want)
 		}
-		if got := s.ExpectedStatus(c.backend, c.resource); got != c.status {
+		if got := s.ExpectedStatus(scenarios.Subject{Backend: c.backend, Resource: c.resource}); got != c.status {
 			t.Errorf("%s, %s: status %q, want %q", c.backend, c.resource, got, c.status)
 		}
 	}
@@ -431,4 +431,41 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("read twice, it differs: %v", err)
 		}
 	})
+}
+
+// Entries may be about some versions only, and software that does not run is of
+// none.
+func TestExpectationsOfVersions(t *testing.T) {
+	s, err := scenarios.Parse("x.yaml", []byte(`
+name: x
+clients: [A]
+steps: [{client: A, do: acquire}]
+expect:
+  - {status: pass}
+  - {before: {etcd: "3.5"}, properties: {liveness: violated}, status: violation}
+  - {since: {etcd: "3.5"}, properties: {liveness: held}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ version, status, liveness string }{
+		{"3.4.23", "violation", "violated"},
+		{"3.4.100", "violation", "violated"},
+		{"3.5", "pass", "held"},
+		{"3.5.0-rc.1", "pass", "held"},
+		{"3.10.1", "pass", "held"},
+		{"3.7.3 (embedded)", "pass", "held"},
+		{"", "pass", ""},
+	} {
+		of := scenarios.Subject{Backend: "b", Resource: "r", Versions: map[string]string{}}
+		if c.version != "" {
+			of.Versions["etcd"] = c.version
+		}
+		if got := s.ExpectedStatus(of); got != c.status {
+			t.Errorf("of %q %s is expected, want %s", c.version, got, c.status)
+		}
+		if got := s.Expected(of)["liveness"]; got != c.liveness {
+			t.Errorf("of %q liveness is expected %s, want %s", c.version, got, c.liveness)
+		}
+	}
 }

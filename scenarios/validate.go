@@ -44,6 +44,7 @@ func (s *Scenario) Validate() error {
 		}
 	}
 	v.figures()
+	v.versions()
 	for _, e := range s.Excuse {
 		for _, p := range e.Properties {
 			if !slices.Contains(Properties(), p) {
@@ -53,6 +54,21 @@ func (s *Scenario) Validate() error {
 	}
 	return v.err()
 }
+
+// versions checks the limits of expectations.
+func (v *validator) versions() {
+	for _, e := range v.scenario.Expect {
+		for _, limits := range []map[string]string{e.Since, e.Before} {
+			for _, software := range slices.Sorted(maps.Keys(limits)) {
+				if limit := limits[software]; !validVersion.MatchString(limit) {
+					v.errorf(e.Line, "%s of %s is no version: write numbers with dots between them, as in \"3.5\"", quote(limit), software)
+				}
+			}
+		}
+	}
+}
+
+var validVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
 // validator walks the steps in the way in which a run would.
 type validator struct {
@@ -190,7 +206,7 @@ func (v *validator) form(s *Step) bool {
 		v.errorf(s.Line, "a step that must be \"refused\" needs no \"may_fail\"")
 	}
 	for _, name := range []string{s.Client, s.Await} {
-		if name != "" && !slices.Contains(v.scenario.Clients, name) {
+		if name != "" && !slices.Contains(v.scenario.Clients, name) && !(name == s.Await && v.comes(name)) {
 			v.errorf(s.Line, "unknown client %s%s", quote(name), suggest(name, v.scenario.Clients))
 		}
 	}
@@ -242,7 +258,16 @@ func (v *validator) heal(s *Step) {
 	delete(v.faults, s.Heal)
 }
 
+// comes reports whether a step that is about no client waits for something that is
+// to come: a new leader, or a kind of fault that the nemesis is to inject.
+func (v *validator) comes(kind string) bool {
+	return kind == NewLeader || slices.ContainsFunc(v.scenario.Nemesis, func(i Injection) bool { return i.Fault == kind })
+}
+
 func (v *validator) await(s *Step) {
+	if !slices.Contains(v.scenario.Clients, s.Await) {
+		return // what comes
+	}
 	q := v.queued[s.Await]
 	if q == nil {
 		v.errorf(s.Line, "await of %s, which has nothing queued here", s.Await)
@@ -274,6 +299,7 @@ func (v *validator) faulty(client string) bool {
 // Known are the names that exist in a program, for Check.
 type Known struct {
 	Backends, Resources, Faults []string
+	Software                    []string // nil is any
 	// Params says what is wrong with the parameters of a fault; nil does not
 	// look at them.
 	Params func(fault string, with map[string]string) error
@@ -324,6 +350,14 @@ func (s *Scenario) Check(known Known) error {
 		}
 		for _, r := range e.Resources {
 			check(e.Line, "resource", r, known.Resources)
+		}
+		for _, limits := range []map[string]string{e.Since, e.Before} {
+			for _, software := range slices.Sorted(maps.Keys(limits)) {
+				if known.Software == nil {
+					continue
+				}
+				check(e.Line, "software", software, known.Software)
+			}
 		}
 	}
 	return v.err()

@@ -162,7 +162,7 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	if err != nil {
 		return nil, usage(err)
 	}
-	known := scenarios.Known{Backends: backends.Names(), Resources: resource.Names(), Faults: nemesis.Names()}
+	known := scenarios.Known{Backends: backends.Names(), Resources: resource.Names(), Faults: nemesis.Names(), Software: deploy.Names()}
 	for _, sc := range scs {
 		known.Params = func(fault string, with map[string]string) error {
 			return harness.CheckParams(fault, with, cmp.Or(f.ttl, sc.TTL.Of(0)))

@@ -41,17 +41,18 @@ Without --backend, every backend whose servers are found is used.`,
 
 // asExpected compares a run with what its scenario expects.
 func asExpected(sc *scenarios.Scenario, r *reports.Run) (bool, string) {
-	want := sc.ExpectedStatus(r.Backend, r.Resource)
+	of := scenarios.Subject{Backend: r.Backend, Resource: r.Resource, Versions: r.Versions}
+	want := sc.ExpectedStatus(of)
 	if got := string(r.Status); got != want && (want != "" || r.Status == reports.Error || r.Status == reports.Inconclusive) {
 		return false, fmt.Sprintf("not as expected: %s: %s", got, strings.Join(r.Reasons, "; "))
 	}
 	var wrong []string
-	for name, want := range sc.Expected(r.Backend, r.Resource) {
+	for name, want := range sc.Expected(of) {
 		if got := string(r.Verdict(name)); got != want {
 			wrong = append(wrong, fmt.Sprintf("%s is %s, expected %s", name, got, want))
 		}
 	}
-	for name, want := range sc.ExpectedFigures(r.Backend, r.Resource) {
+	for name, want := range sc.ExpectedFigures(of) {
 		f := r.Figure(name)
 		switch {
 		case f.Missing != "":

@@ -41,6 +41,7 @@ type campaign struct {
 	gates    map[string][]chan struct{} // by client: closed when what it is to wait for is in effect
 	acquires map[string]chan struct{}   // by client: closed when its acquire, whose answers are counted, has ended
 	counting []*proxy.Tally             // not changed once the campaign has begun
+	settled  map[string]*settled        // by kind of fault
 	watchers []*watcher                 // of events that end faults
 	faulty   map[[2]string]int          // by kind and target: faults in effect
 	took     int                        // faults that took effect
@@ -53,9 +54,14 @@ func newCampaign(ctx context.Context, r *run) *campaign {
 	c := &campaign{
 		run: r, waiting: map[int]*trigger{}, changed: make(chan struct{}),
 		gates: map[string][]chan struct{}{}, acquires: map[string]chan struct{}{}, faulty: map[[2]string]int{},
+		settled: map[string]*settled{},
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	for n, i := range r.scenario.Nemesis {
+		if c.settled[i.Fault] == nil {
+			c.settled[i.Fault] = &settled{done: make(chan struct{})}
+		}
+		c.settled[i.Fault].left++
 		if i.When == "" {
 			continue
 		}
@@ -150,13 +156,14 @@ func (c *campaign) before(client, operation string) {
 
 // entry carries out the nth entry, so long from now.
 func (c *campaign) entry(n int, after time.Duration, q cue) {
+	i := c.run.scenario.Nemesis[n]
 	open := sync.OnceFunc(func() {
+		c.settle(i.Fault)
 		if q.gate != nil {
 			close(q.gate)
 		}
 	})
 	defer open()
-	i := c.run.scenario.Nemesis[n]
 	if err := c.counted(q); err != nil {
 		c.skip(i, err.Error())
 		return
@@ -203,6 +210,35 @@ func (c *campaign) entry(n int, after time.Duration, q cue) {
 	defer cancel()
 	if err := c.run.heal(ctx, f); err != nil {
 		c.fail(err)
+	}
+}
+
+// settled are the entries of one kind of fault, for those who wait for them.
+type settled struct {
+	left int           // those that were neither injected nor skipped so far
+	done chan struct{} // closed when there are none left
+}
+
+// settle says that an entry of the kind was injected, or will not be.
+func (c *campaign) settle(kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.settled[kind]
+	if s.left--; s.left == 0 {
+		close(s.done)
+	}
+}
+
+// inEffect waits until all entries with the kind of fault have injected it. If one
+// could not, outcome will say so.
+func (c *campaign) inEffect(ctx context.Context, kind string) error {
+	ctx, cancel := context.WithTimeout(ctx, injectTimeout)
+	defer cancel()
+	select {
+	case <-c.settled[kind].done:
+		return nil
+	case <-ctx.Done():
+		return inconclusive{fmt.Errorf("the moment for the fault %s of the nemesis did not come", kind)}
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 
 // Scenarios that rest on what the harness does for them: clients of two backends
 // on one server, a resource that survives a failover, links between servers that
-// are held, and a client that is refused a lock of another name.
+// are held, a client that is refused a lock of another name, and steps that wait for
+// a fault of the nemesis or for another leader.
 func TestScenariosOfClaims(t *testing.T) {
 	cache := deploy.NewCache()
 	t.Cleanup(func() {
@@ -23,6 +24,8 @@ func TestScenariosOfClaims(t *testing.T) {
 		{"p3-leaked", "pgbouncer-transaction-session"},
 		{"p4-collision", "postgres-session-hashtext"},
 		{"p7-failover", "postgres-replicated-xact"},
+		{"k2-freeze-during", "redlock"},
+		{"e5-one-way", "etcd"},
 	} {
 		t.Run(c.scenario, func(t *testing.T) {
 			sc, err := scenarios.Load(c.scenario)
@@ -32,12 +35,13 @@ func TestScenariosOfClaims(t *testing.T) {
 			o := options(t, c.backend)
 			o.TTL, o.Cache = 0, cache
 			r, _ := run(t, sc, o)
-			for property, want := range sc.Expected(r.Backend, r.Resource) {
+			of := scenarios.Subject{Backend: r.Backend, Resource: r.Resource, Versions: r.Versions}
+			for property, want := range sc.Expected(of) {
 				if got := string(r.Verdict(property)); got != want {
 					t.Errorf("%s is %s, want %s", property, got, want)
 				}
 			}
-			if want := sc.ExpectedStatus(r.Backend, r.Resource); want != "" && string(r.Status) != want || len(r.Reasons) > 0 {
+			if want := sc.ExpectedStatus(of); want != "" && string(r.Status) != want || len(r.Reasons) > 0 {
 				t.Errorf("%s, want %s: %v", r.Status, want, r.Reasons)
 			}
 		})

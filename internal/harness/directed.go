@@ -86,12 +86,21 @@ func (r *run) step(ctx context.Context, s scenarios.Step) error {
 			}
 			on = append(on, names...)
 		}
+		if err := r.noteLeader(ctx); err != nil {
+			return err
+		}
 		_, err := r.inject(ctx, s.Fault, s.With, on)
 		return err
 	case s.Heal != "":
 		return r.healYoungest(ctx, s.Heal)
 	case s.Await != "":
-		c := r.clients[s.Await]
+		c, ok := r.clients[s.Await]
+		switch {
+		case !ok && s.Await == scenarios.NewLeader:
+			return r.newLeader(ctx)
+		case !ok:
+			return r.campaign.inEffect(ctx, s.Await)
+		}
 		q := c.queued
 		c.queued = nil
 		if q == nil {

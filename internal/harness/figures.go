@@ -129,13 +129,12 @@ func grants(h *history.History) []history.Op {
 }
 
 func regrantedAfter(h *history.History) (float64, int, error) {
-	all := grants(h)
-	for i, a := range all {
-		for _, b := range all[i+1:] {
-			if b.Key == a.Key && b.Process != a.Process {
-				return ms(b.Ret - a.Ret), 0, nil
-			}
+	last := map[int32]history.Op{} // by key
+	for _, g := range grants(h) {
+		if before, ok := last[g.Key]; ok && before.Process != g.Process {
+			return ms(g.Ret - before.Ret), 0, nil
 		}
+		last[g.Key] = g
 	}
 	return 0, 0, errors.New("no lock was granted to one client after another")
 }

@@ -80,7 +80,8 @@ type run struct {
 	clients    map[string]*directed
 	observer   *observer // nil for none
 	powers     *powers
-	campaign   *campaign // of a workload
+	campaign   *campaign
+	led        string // who led before the last fault of a step, if another is waited for
 
 	faultsMu sync.Mutex
 	faults   []*fault        // in effect, in the order of injection
