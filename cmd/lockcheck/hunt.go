@@ -133,6 +133,9 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 		}
 		return nil
 	}
+	if f.First < f.Elapsed {
+		what += fmt.Sprintf(" (the first time, by luck, after %v)", f.First.Round(time.Second))
+	}
 	fmt.Fprintf(a.stdout, "%s is violated, found in %s; see %s\nreproduced in %d of %d runs by %s:\n%s",
 		f.Property, what, f.Run.Dir, f.Hits, f.Of, f.File, f.Shrunk.Source)
 	return ended(exitViolation)

@@ -17,8 +17,11 @@ import (
 	"github.com/lockcheck/lockcheck/scenarios"
 )
 
-// leaderEvent is a change of the leader, as the harness noticed it.
-const leaderEvent = "leader"
+// What the harness noticed, beside what history names.
+const (
+	leaderEvent  = "leader"  // a change of the leader
+	answersEvent = "answers" // that many servers have answered an acquire
+)
 
 const (
 	injectTimeout  = 15 * time.Second      // of a fault with its proof
@@ -57,11 +60,13 @@ func newCampaign(ctx context.Context, r *run) *campaign {
 		settled: map[string]*settled{},
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	for n, i := range r.scenario.Nemesis {
+	for _, i := range r.scenario.Nemesis {
 		if c.settled[i.Fault] == nil {
 			c.settled[i.Fault] = &settled{done: make(chan struct{})}
 		}
 		c.settled[i.Fault].left++
+	}
+	for n, i := range r.scenario.Nemesis {
 		if i.When == "" {
 			continue
 		}
@@ -70,6 +75,7 @@ func newCampaign(ctx context.Context, r *run) *campaign {
 			var err error
 			if t.tallies, err = c.tallies(i); err != nil {
 				c.skip(i, err.Error())
+				c.settle(i.Fault)
 				continue
 			}
 		}

@@ -133,10 +133,14 @@ func TestShrinkFindsTheFewestFaults(t *testing.T) {
 		}
 		return found == 2 && c.length.Of(ttl) >= 5*ttl, nil
 	}
-	best, err := shrink(t.Context(), candidate{entries, scenarios.Duration{TTLs: 20}}, ttl, judge, func(string) {})
+	trail, err := shrink(t.Context(), candidate{entries, scenarios.Duration{TTLs: 20}}, ttl, judge, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(trail[0].entries) != 10 {
+		t.Errorf("the trail begins with %v", trail[0].entries)
+	}
+	best := trail[len(trail)-1]
 	var names []string
 	for _, e := range best.entries {
 		names = append(names, e.Fault)
@@ -156,13 +160,39 @@ func TestShrinkStops(t *testing.T) {
 	whole := candidate{[]scenarios.Injection{{Fault: "a"}, {Fault: "b"}}, scenarios.Duration{Time: time.Minute}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	best, err := shrink(ctx, whole, time.Second, func(candidate) (bool, error) { t.Error("judged"); return true, nil }, func(string) {})
-	if err != nil || len(best.entries) != 2 {
-		t.Errorf("%v, %v", best, err)
+	trail, err := shrink(ctx, whole, time.Second, func(candidate) (bool, error) { t.Error("judged"); return true, nil }, func(string) {})
+	if err != nil || len(trail) != 1 || len(trail[0].entries) != 2 {
+		t.Errorf("%v, %v", trail, err)
 	}
 	broken := errors.New("no server")
 	if _, err := shrink(t.Context(), whole, time.Second, func(candidate) (bool, error) { return false, broken }, func(string) {}); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// What luck has let through while shrinking is given up, until the rest shows the
+// violation often enough.
+func TestRateStepsBackFromLuck(t *testing.T) {
+	var trail []candidate
+	for i := range 9 {
+		trail = append(trail, candidate{length: scenarios.Duration{TTLs: float64(9 - i)}})
+	}
+	for _, c := range []struct {
+		least    float64 // length that always shows it; what is shorter does every other time
+		want     float64
+		hits, of int
+	}{
+		{1, 1, 10, 10}, {5, 5, 10, 10}, {4, 5, 10, 10}, {7, 7, 10, 10}, {9, 9, 10, 10}, {10, 9, 2, 4},
+	} {
+		runs := 0
+		var f Found
+		got, err := f.rate(trail, func(of candidate) (bool, error) {
+			runs++
+			return of.length.TTLs >= c.least || runs%2 == 0, nil
+		})
+		if err != nil || got.length.TTLs != c.want || f.Hits != c.hits || f.Of != c.of {
+			t.Errorf("from %v on: took %v with %d of %d, want %v with %d of %d: %v", c.least, got.length.TTLs, f.Hits, f.Of, c.want, c.hits, c.of, err)
+		}
 	}
 }
 

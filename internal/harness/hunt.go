@@ -33,6 +33,7 @@ type Found struct {
 	Inconclusive int // of these
 	Failed       int // of these, because the environment did
 	Elapsed      time.Duration
+	First        time.Duration // until a first run with a violation, by luck or not
 
 	Run      *reports.Run        // the first with the violation; nil if there was none
 	Property string              // that it violates
@@ -81,6 +82,9 @@ func Hunt(ctx context.Context, o HuntOptions) (*Found, error) {
 				return nil, err
 			}
 			continue
+		}
+		if f.Run == nil {
+			f.First = f.Elapsed
 		}
 		f.Run, f.Property = r, violated[0]
 		stands, err := f.shrink(ctx, o, sc, run.Seed)
@@ -141,20 +145,34 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 		return hits == judgeRuns, err
 	}
 	whole := candidate{entries: sc.Nemesis, length: sc.Workload.For}
-	best := whole
+	trail := []candidate{whole}
 	again, err := judge(whole)
 	if err != nil {
 		return false, err
 	}
 	if again {
-		if best, err = shrink(ctx, whole, ttl, judge, o.Progress); err != nil {
+		if trail, err = shrink(ctx, whole, ttl, judge, o.Progress); err != nil {
 			return false, err
 		}
 	}
-	if f.Hits, f.Of, err = repeated(func() (bool, error) { return once(best) }, rateHits, rateRuns); err != nil {
+	best, err := f.rate(trail, once)
+	if err != nil {
 		return false, err
 	}
 	return f.Hits >= rateHits, f.save(o, best, sc, ttl, seed)
+}
+
+// rate measures how often a schedule shows the violation. Of the trail that
+// shrinking has left it takes the last that does so often enough: what luck has
+// let through on the way is given up, by halves.
+func (f *Found) rate(trail []candidate, once func(candidate) (bool, error)) (c candidate, err error) {
+	for at := len(trail) - 1; ; at /= 2 {
+		c = trail[at]
+		f.Hits, f.Of, err = repeated(func() (bool, error) { return once(c) }, rateHits, rateRuns)
+		if err != nil || f.Hits >= rateHits || at == 0 {
+			return c, err
+		}
+	}
 }
 
 // save saves a schedule as a scenario, with its hit rate.
@@ -210,10 +228,12 @@ func (c candidate) scenario(of *scenarios.Scenario, comment string) (*scenarios.
 // shrink finds a smaller schedule that still shows the violation, by judging
 // candidates: first halves and then single entries are left out, then what is left is made
 // to begin earlier and to last shorter, and the workload to be shorter. The
-// first candidate, the whole, is taken to show it. It is greedy: what it returns
-// was judged, but need not be the smallest.
-func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(candidate) (bool, error), tell func(string)) (candidate, error) {
+// first candidate, the whole, is taken to show it. It is greedy: the last of the
+// trail that it returns, of candidates each smaller than the one before, was judged,
+// but need not be the smallest.
+func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(candidate) (bool, error), tell func(string)) (trail []candidate, err error) {
 	best, tried := whole, 0
+	trail = []candidate{whole}
 	try := func(c candidate, what string) (bool, error) {
 		if ctx.Err() != nil || tried >= shrinkLimit {
 			return false, nil
@@ -224,6 +244,7 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 			return false, err
 		}
 		best = c
+		trail = append(trail, c)
 		tell(fmt.Sprintf("shrunk to %d faults in %v: %s", len(c.entries), c.length.Of(ttl), what))
 		return true, nil
 	}
@@ -236,7 +257,7 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 			if len(c.entries) > 0 {
 				var err error
 				if ok, err = try(c, "left out "+best.entries[at].Fault); err != nil {
-					return best, err
+					return trail, err
 				}
 			}
 			if !ok {
@@ -253,7 +274,7 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 				continue
 			}
 			if _, err := try(c, c.entries[i].String()); err != nil {
-				return best, err
+				return trail, err
 			}
 		}
 	}
@@ -261,10 +282,10 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 		half := best
 		half.length = scenarios.Duration{TTLs: tenth(float64(best.length.Of(ttl)) / float64(ttl) / 2)}
 		if ok, err := try(half, "shorter workload"); err != nil || !ok {
-			return best, err
+			return trail, err
 		}
 	}
-	return best, nil
+	return trail, nil
 }
 
 // simplifications make an entry simpler, one thing at a time. They change nothing

@@ -164,6 +164,8 @@ func TestAPauseOnACheckIsAlwaysHarmful(t *testing.T) {
 // K2 in short: a Redlock client that is frozen past its lease after three of five
 // servers have answered knows when it thaws that it is too late.
 func TestAPauseAfterSomeAnswersComesDuringTheAcquire(t *testing.T) {
+	o := options(t, "redlock")
+	o.Gate = []string{"mutex", "lease"} // a busy machine has its say in liveness
 	for answers := 1; answers <= 5; answers++ {
 		sc := parse(t, fmt.Sprintf(`name: test
 clients: [A, B]
@@ -173,7 +175,16 @@ steps:
   - {client: B, do: acquire}
   - {client: B, do: release}
 `, answers))
-		r, events := run(t, sc, options(t, "redlock"))
+		var r *reports.Run
+		var events []history.Event
+		// On a busy machine the client gives a server up before it has answered, and
+		// its acquire may end before: the run must say so.
+		for range 5 {
+			r, events = run(t, sc, o)
+			if r.Status != reports.Inconclusive || !strings.Contains(strings.Join(r.Reasons, " "), "A's acquire ended") {
+				break
+			}
+		}
 		if r.Status != reports.Pass {
 			t.Errorf("after %d answers: status %s: %v", answers, r.Status, r.Reasons)
 		}
@@ -205,7 +216,9 @@ steps:
 		{"too many answers", "{fault: pause, on: A, when: acquire, answers: 2}", reports.Inconclusive, "2 answers to A: it asks 1 servers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, events := run(t, parse(t, "name: test\nnemesis: ["+c.entry+"]"+steps), options(t, "redis"))
+			o := options(t, "redis")
+			o.Gate = []string{"mutex", "lease"}
+			r, events := run(t, parse(t, "name: test\nnemesis: ["+c.entry+"]"+steps), o)
 			if r.Status != c.status || !strings.Contains(strings.Join(r.Reasons, " "), c.reason) {
 				t.Errorf("status %s: %v; want %s: %q\n%v", r.Status, r.Reasons, c.status, c.reason, faults(events))
 			}

@@ -137,16 +137,19 @@ func (c *campaign) counted(q cue) error {
 	}
 	select {
 	case <-q.tally.Reached():
-		return nil
 	case <-q.ended:
 	case <-c.ctx.Done():
 	}
 	select {
-	case <-q.tally.Reached(): // both at once
-		return nil
+	case <-q.tally.Reached(): // perhaps at once with another
 	default:
 		return fmt.Errorf("%s's acquire ended after %d answers", q.client, q.tally.Answered())
 	}
+	c.run.rec.Record(history.Event{
+		Process: history.Harness, Type: history.Info, F: answersEvent,
+		Value: encode(map[string]any{"to": q.client, "answers": q.tally.Answered()}),
+	})
+	return nil
 }
 
 // during lets the other answers go on, and returns an error if the acquire ended
