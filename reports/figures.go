@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,8 @@ func (f Figure) String() string {
 func (f Figure) value(v float64) string {
 	decimals := 2
 	switch {
+	case f.Unit == "" && f.Of == 0 && v == math.Trunc(v): // a count
+		decimals = 0
 	case v >= 100 || v <= -100:
 		decimals = 0
 	case v >= 10 || v <= -10:

@@ -16,6 +16,7 @@ func TestFigure(t *testing.T) {
 		{reports.Figure{Name: "freed-after", Value: 1004.3, Unit: "ms"}, "freed-after 1004 ms"},
 		{reports.Figure{Name: "acquire", Value: 12.34, Unit: "ms", Of: 3}, "acquire 12.3 ms (of 3)"},
 		{reports.Figure{Name: "events-per-release", Value: 1, Of: 33}, "events-per-release 1.00 (of 33)"},
+		{reports.Figure{Name: "losses", Value: 1}, "losses 1"},
 		{reports.Figure{Name: "grants-per-second", Value: 4.444, Unit: "1/s", Of: 9}, "grants-per-second 4.44/s (of 9)"},
 		{reports.Figure{Name: "waiters", Missing: "the lock was never released"}, "waiters not measured: the lock was never released"},
 	} {

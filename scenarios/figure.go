@@ -22,6 +22,7 @@ func Figures() []Figure {
 	return []Figure{
 		{"regranted-after", "ms", "from a client's grant to the next one of the same lock to another client, the first time"},
 		{"freed-after", "ms", "from the moment at which the first fault was proved to be in effect to the next grant"},
+		{"losses", "", "loss notices that clients were given"},
 		{"acquire", "ms", "the longest acquire that was granted"},
 		{"validity", "ms", "for how long a client believes that it holds, from the answer to its acquire: the least of all grants that say it"},
 		{"grants-per-second", "1/s", "grants from the first to the last, by the time between them"},

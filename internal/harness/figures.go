@@ -106,6 +106,7 @@ type gauge func(*history.History) (value float64, of int, err error)
 var gauges = map[string]gauge{
 	"regranted-after":   regrantedAfter,
 	"freed-after":       freedAfter,
+	"losses":            losses,
 	"acquire":           longestAcquire,
 	"validity":          leastValidity,
 	"grants-per-second": grantsPerSecond,
@@ -153,6 +154,9 @@ func freedAfter(h *history.History) (float64, int, error) {
 	}
 	return 0, 0, errors.New("no lock was granted after the fault")
 }
+
+// losses is 0 also where no client would be told.
+func losses(h *history.History) (float64, int, error) { return float64(len(h.Notices)), 0, nil }
 
 func longestAcquire(h *history.History) (float64, int, error) {
 	all := grants(h)
