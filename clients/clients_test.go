@@ -136,6 +136,7 @@ func TestAdaptersConform(t *testing.T) {
 				Backend: b,
 				Command: append(a.command(t), a.args...),
 				Servers: conformance.Servers(t, b, backends.Options{}),
+				TTL:     2 * time.Second,
 			})
 		})
 	}

@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,9 @@ type Subject struct {
 	Backend backends.Backend
 	Servers []backends.Endpoint
 	Command []string // runs one client, which speaks the client protocol
+	// TTL is of the leases that the suite waits for the end of; 0 is a short one.
+	// Slow clients need a longer one, to do a few operations in half of it.
+	TTL time.Duration
 }
 
 // Bounds of the suite. They are generous where a late answer is no fault of the
@@ -37,14 +41,14 @@ const (
 	work     = time.Minute      // for the whole contention
 )
 
-// leastTTL is short, so that the suite is quick, and long enough for a busy
+// shortTTL is short, so that the suite is quick, and long enough for a busy
 // machine to do a few operations in half of it.
-const leastTTL = 400 * time.Millisecond
+const shortTTL = 800 * time.Millisecond
 
 // Run runs the suite. The program must be able to run s.Command: a test binary
 // whose own role that is calls selfexec.Main in its TestMain.
 func Run(t *testing.T, s Subject) {
-	ttl := leastTTL
+	ttl := cmp.Or(s.TTL, shortTTL)
 	if s.Backend.MinTTL != nil {
 		ttl = max(ttl, s.Backend.MinTTL(backends.Options{TTL: ttl}))
 	}

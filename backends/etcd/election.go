@@ -14,7 +14,7 @@ func init() {
 
 // lead is for how long a client that found no leader may wait to become one, if
 // it is not to wait: another may have come first.
-const lead = 100 * time.Millisecond
+const lead = time.Second
 
 // lockElection is concurrency.Election: the lock's holder is its leader. The
 // library can only wait for leadership, so a single try is a look whether
