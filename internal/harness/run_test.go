@@ -334,8 +334,7 @@ func TestAnInterruptHeals(t *testing.T) {
 	}
 }
 
-// A hunt finds what a redis lock does under a clock that jumps, and the scenario
-// that it saves reproduces it.
+// A hunt finds what frozen holders do, and the scenario that it saves reproduces it.
 func TestHunt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
