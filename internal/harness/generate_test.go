@@ -122,6 +122,7 @@ func TestShrinkFindsTheFewestFaults(t *testing.T) {
 			After: scenarios.Duration{TTLs: 0.5}, For: scenarios.Duration{TTLs: 4},
 		})
 	}
+	entries[7].At, entries[7].When, entries[7].Nth, entries[7].After = scenarios.Duration{TTLs: 3}, "", 0, scenarios.Duration{}
 	judgements := 0
 	judge := func(c candidate) (bool, error) {
 		judgements++
@@ -148,7 +149,7 @@ func TestShrinkFindsTheFewestFaults(t *testing.T) {
 	if !slices.Equal(names, []string{"f3", "f7"}) || best.length.Of(ttl) != 5*ttl {
 		t.Fatalf("%v in %v", best.entries, best.length)
 	}
-	if f3, f7 := best.entries[0], best.entries[1]; f3.Nth != 1 || f3.After.IsZero() || f7.Nth != 1 || !f7.After.IsZero() || f7.For.Of(ttl) != 2*ttl {
+	if f3, f7 := best.entries[0], best.entries[1]; f3.Nth != 1 || f3.After.IsZero() || f7.When != "grant" || f7.Nth != 1 || !f7.At.IsZero() || !f7.After.IsZero() || f7.For.Of(ttl) != 2*ttl {
 		t.Errorf("%v", best.entries)
 	}
 	if ok, _ := judge(best); !ok || judgements > shrinkLimit+1 {

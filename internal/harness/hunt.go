@@ -292,6 +292,11 @@ func shrink(ctx context.Context, whole candidate, ttl time.Duration, judge func(
 // where it is so already.
 func simplifications(ttl time.Duration) []func(*scenarios.Injection) {
 	return []func(*scenarios.Injection){
+		func(e *scenarios.Injection) {
+			if e.When == "" { // events return more reliably than times
+				e.At, e.When, e.Nth = scenarios.Duration{}, "grant", 1
+			}
+		},
 		func(e *scenarios.Injection) { e.Nth = min(e.Nth, 1) },
 		func(e *scenarios.Injection) { e.After = scenarios.Duration{} },
 		func(e *scenarios.Injection) {
