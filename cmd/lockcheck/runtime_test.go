@@ -23,9 +23,9 @@ func needContainers(t *testing.T, software ...string) {
 // clientImage is an image of lockcheck's own clients, as scripts/docker-images makes it.
 func clientImage(t *testing.T) string {
 	t.Helper()
-	image := os.Getenv("CLIENT_IMAGE")
+	image := os.Getenv("LOCKCHECK_CLIENT_IMAGE")
 	if image == "" {
-		t.Skip("CLIENT_IMAGE names no image of clients: see scripts/docker-images")
+		t.Skip("LOCKCHECK_CLIENT_IMAGE names no image of clients: see scripts/docker-images")
 	}
 	return image
 }
@@ -132,7 +132,7 @@ func TestRuntimeThatIsNotThere(t *testing.T) {
 		{"no engine", false, []string{none}, nil, exitEnvironment, "no container engine answers"},
 		{"no compose", true, []string{"DOCKER_CONFIG=" + t.TempDir(), "HOME=" + t.TempDir()}, nil, exitEnvironment, "has no compose"},
 		{"no client", true, []string{"PATH=" + t.TempDir()}, nil, exitEnvironment, "no docker command"},
-		{"no image", true, []string{"REDIS_IMAGE=localhost:1/none"}, nil, exitEnvironment, "does not have the image localhost:1/none"},
+		{"no image", true, []string{"LOCKCHECK_REDIS_IMAGE=localhost:1/none"}, nil, exitEnvironment, "does not have the image localhost:1/none"},
 		{"unknown runtime", false, nil, []string{"--runtime", "cloud"}, exitUsage, "there are local, docker"},
 		{"a program", false, nil, []string{"--bin", "redis=/bin/true"}, exitUsage, "--bin is for --runtime local"},
 		{"namespaces", false, nil, []string{"--network", "netns"}, exitUsage, "--network netns is for --runtime local"},

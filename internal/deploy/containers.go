@@ -46,7 +46,7 @@ type Containers struct {
 // ContainerOptions say which containers.
 type ContainerOptions struct {
 	// Versions of images, by software: "redis" → "7.4". Others are as the
-	// environment says, REDIS_VERSION, or those that are known to work. REDIS_IMAGE
+	// environment says, LOCKCHECK_REDIS_VERSION, or those that are known to work. LOCKCHECK_REDIS_IMAGE
 	// and so on name other images than the official ones.
 	Versions map[string]string
 }
@@ -61,7 +61,7 @@ type image struct {
 	user     string // to run it as; "" is the image's own
 	ports    []int  // where the software listens
 	// Variables that choose another image and version are called so: "REDIS"
-	// for REDIS_IMAGE and REDIS_VERSION.
+	// for LOCKCHECK_REDIS_IMAGE and LOCKCHECK_REDIS_VERSION: etcd takes ETCD_VERSION for itself.
 	variable string
 	says     *regexp.Regexp // how the program says its version
 }
@@ -90,13 +90,13 @@ func ImageName(software string, versions map[string]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, prefix := os.Getenv(i.variable+"_IMAGE"), i.prefix
+	name, prefix := os.Getenv("LOCKCHECK_"+i.variable+"_IMAGE"), i.prefix
 	if name == "" {
 		name = i.name
 	} else if i.variable != "ETCD" {
 		prefix = "" // the official images of etcd are not alone in that
 	}
-	version := cmp.Or(versions[strings.ToLower(i.variable)], os.Getenv(i.variable+"_VERSION"), i.version)
+	version := cmp.Or(versions[strings.ToLower(i.variable)], os.Getenv("LOCKCHECK_"+i.variable+"_VERSION"), i.version)
 	return name + ":" + prefix + version, nil
 }
 

@@ -225,13 +225,13 @@ func TestImageNames(t *testing.T) {
 		{"redis", nil, nil, "redis:7.4"},
 		{"redis-sentinel", nil, map[string]string{"redis": "6.2"}, "redis:6.2"},
 		{"etcd", nil, map[string]string{"etcd": "3.5.9"}, "quay.io/coreos/etcd:v3.5.9"},
-		{"postgres-standby", map[string]string{"POSTGRES_IMAGE": "local/pg", "POSTGRES_VERSION": "15"}, nil, "local/pg:15"},
-		{"postgres", map[string]string{"POSTGRES_VERSION": "15"}, map[string]string{"postgres": "16"}, "postgres:16"},
-		{"pgbouncer", map[string]string{"PGBOUNCER_IMAGE": "mine", "PGBOUNCER_VERSION": "1"}, nil, "mine:1"},
+		{"postgres-standby", map[string]string{"LOCKCHECK_POSTGRES_IMAGE": "local/pg", "LOCKCHECK_POSTGRES_VERSION": "15"}, nil, "local/pg:15"},
+		{"postgres", map[string]string{"LOCKCHECK_POSTGRES_VERSION": "15"}, map[string]string{"postgres": "16"}, "postgres:16"},
+		{"pgbouncer", map[string]string{"LOCKCHECK_PGBOUNCER_IMAGE": "mine", "LOCKCHECK_PGBOUNCER_VERSION": "1"}, nil, "mine:1"},
 	} {
 		for _, i := range images {
-			t.Setenv(i.variable+"_IMAGE", "")
-			t.Setenv(i.variable+"_VERSION", "")
+			t.Setenv("LOCKCHECK_"+i.variable+"_IMAGE", "")
+			t.Setenv("LOCKCHECK_"+i.variable+"_VERSION", "")
 		}
 		for k, v := range tt.env {
 			t.Setenv(k, v)
