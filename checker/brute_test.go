@@ -94,8 +94,11 @@ func parts(h *history.History, strict bool) []part {
 				p.q, p.ttl, p.u = o.Call, ttl, until
 				continue
 			}
+			if end < o.Ret {
+				continue // it was told of the loss before it could resume
+			}
 			first := p
-			first.c, first.u = min(first.c, o.Ret), min(first.u, o.Ret)
+			first.c, first.u = min(first.c, o.Ret), min(first.u, first.c, o.Ret)
 			if !lapsed {
 				first.q = o.Call
 			}
@@ -247,6 +250,11 @@ func random(rng *rand.Rand) *history.History {
 			continue
 		}
 		op := &h.Ops[open[p]-1]
+		if holds[p] && rng.IntN(12) == 0 {
+			// News of a loss that overtakes the answer.
+			h.Notices = append(h.Notices, history.Notice{Time: t, Process: p, Index: event})
+			continue
+		}
 		open[p] = 0
 		if rng.IntN(10) == 0 {
 			holds[p] = holds[p] && op.Kind != history.KindRelease

@@ -92,6 +92,42 @@ func TestVerdicts(t *testing.T) {
 			B release 1300-1301 ok`,
 		want: map[string]Verdict{Mutex: Held, Lease: Held},
 	}, {
+		name: "a loss notice ends the claim while a renewal is under way that fails later",
+		history: `
+			A acquire 0-2 ok ttl=1000
+			A renew 600-2000 fail
+			A lost 1000.5
+			B acquire 20-1001 ok ttl=1000
+			B release 1300-1301 ok`,
+		want: map[string]Verdict{Mutex: Held, Lease: Held},
+	}, {
+		name: "a loss notice ends the claim while a check is under way that says no later",
+		history: `
+			A acquire 0-2 ok ttl=1000
+			A check 600-2000 ok value=false
+			A lost 1000.5
+			B acquire 20-1001 ok ttl=1000
+			B release 1300-1301 ok`,
+		want: map[string]Verdict{Mutex: Held, Lease: Held},
+	}, {
+		name: "a loss notice after the renewal that failed changes nothing",
+		history: `
+			A acquire 0-2 ok ttl=1000
+			A renew 600-1500 fail
+			A lost 2000
+			B acquire 20-1001 ok ttl=1000
+			B release 1300-1301 ok`,
+		want: map[string]Verdict{Mutex: Violated, Lease: Held},
+	}, {
+		name: "a loss notice ends the claim while a renewal is under way that is confirmed after a lapse",
+		history: `
+			A acquire 0-2 ok ttl=1000
+			A renew 1100-2000 ok ttl=1000
+			A lost 1200
+			B acquire 20-1250 ok ttl=300
+			B release 1300-1301 ok`,
+		want: map[string]Verdict{Mutex: Held, Lease: Held},
+	}, {
 		name: "a check that says no ends the claim",
 		history: `
 			A acquire 0-2 ok ttl=1000

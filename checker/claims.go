@@ -93,6 +93,7 @@ type ghost struct{ acquire, release int32 }
 // slot is what one process has to do with one lock.
 type slot struct {
 	open int32 // index in holds, -1
+	done int32 // index in holds of the one that an answer ended last, -1
 	miss int32 // index in Ops of its last acquire, if that was not granted; else -1
 }
 
@@ -111,7 +112,7 @@ func newSlots(processes, keys int) *slots {
 	if n := processes * keys; n <= maxDense {
 		s.dense = make([]slot, n)
 		for i := range s.dense {
-			s.dense[i] = slot{-1, -1}
+			s.dense[i] = slot{-1, -1, -1}
 		}
 	} else {
 		s.rest = map[uint64]*slot{}
@@ -126,7 +127,7 @@ func (s *slots) at(process, key int32) *slot {
 	k := uint64(uint32(process))<<32 | uint64(uint32(key))
 	t := s.rest[k]
 	if t == nil {
-		t = &slot{-1, -1}
+		t = &slot{-1, -1, -1}
 		s.rest[k] = t
 	}
 	return t
@@ -184,12 +185,12 @@ func (cs *claims) extract() {
 	if i := slices.Index(h.Values, "false"); i >= 0 {
 		x.no = int32(i)
 	}
-	notices := h.Notices
+	x.notices = h.Notices
 	for i := range h.Ops {
 		op := &h.Ops[i]
-		for len(notices) > 0 && notices[0].Time <= op.Call {
-			x.notice(&notices[0])
-			notices = notices[1:]
+		for len(x.notices) > 0 && x.notices[0].Time <= op.Call {
+			x.notice(&x.notices[0])
+			x.notices = x.notices[1:]
 		}
 		cs.end = max(cs.end, op.Call)
 		if op.Ret < history.Never {
@@ -199,8 +200,8 @@ func (cs *claims) extract() {
 			x.op(int32(i), op)
 		}
 	}
-	for i := range notices {
-		x.notice(&notices[i])
+	for i := range x.notices {
+		x.notice(&x.notices[i])
 	}
 	for i := range h.Applied {
 		cs.end = max(cs.end, h.Applied[i].Time)
@@ -262,8 +263,9 @@ func sortHolds(hs []hold) {
 
 type extraction struct {
 	*claims
-	slots *slots
-	no    int32 // index in Values of "false", -1
+	slots   *slots
+	notices []history.Notice // those to come
+	no      int32            // index in Values of "false", -1
 }
 
 // op takes one operation. Operations come in the order of their calls, and
@@ -351,6 +353,10 @@ func (x *extraction) renew(i int32, op *history.Op) {
 		}
 		lapsed := h.ttl > 0 && op.Call > h.expiry(h.a)
 		if lapsed || h.u < op.Ret {
+			if x.overtaken(op) {
+				k.confirmed = append(k.confirmed, i)
+				return
+			}
 			if !op.HasToken {
 				next.token, next.hasToken = h.token, h.hasToken
 			}
@@ -359,12 +365,25 @@ func (x *extraction) renew(i int32, op *history.Op) {
 			if !lapsed {
 				h.q = op.Call
 			}
-			s.open = int32(len(k.holds))
+			s.done, s.open = s.open, int32(len(k.holds))
 			k.holds = append(k.holds, next)
 			return
 		}
 		h.q, h.ttl, h.u, h.early = op.Call, next.ttl, next.u, next.early
 	}
+}
+
+// overtaken says whether news of a loss comes before an answer does.
+func (x *extraction) overtaken(op *history.Op) bool {
+	for i := range x.notices {
+		switch n := &x.notices[i]; {
+		case n.Time >= op.Ret:
+			return false
+		case n.Process == op.Process && n.Key == op.Key:
+			return true
+		}
+	}
+	return false
 }
 
 func (x *extraction) release(i int32, op *history.Op) {
@@ -392,18 +411,25 @@ func (x *extraction) release(i int32, op *history.Op) {
 	s.open = -1
 }
 
-// lose ends what a process holds because it was told so at t.
+// lose ends what a process holds because it was told so at t. That may be
+// before the answer that ended the last hold, because what an answer does is done
+// in the order of calls: the first news counts.
 func (x *extraction) lose(process, key int32, t int64, event int32, why reason) {
-	s := x.slots.at(process, key)
+	k, s := &x.keys[key], x.slots.at(process, key)
+	if s.done >= 0 {
+		if h := &k.holds[s.done]; h.b <= t {
+			h.close(t, event, why)
+		}
+	}
 	if s.open < 0 {
 		return
 	}
-	h := &x.keys[key].holds[s.open]
+	h := &k.holds[s.open]
 	if t < h.b {
 		return // the news was of an earlier hold
 	}
 	h.close(t, event, why)
-	s.open = -1
+	s.done, s.open = s.open, -1
 }
 
 func (x *extraction) notice(n *history.Notice) {

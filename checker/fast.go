@@ -182,6 +182,15 @@ func (cs *claims) look() []glance {
 				end = max(end, ops[i].Ret)
 			}
 		}
+		for i := range h.Notices {
+			end = max(end, h.Notices[i].Time)
+		}
+		for i := range h.Applied {
+			end = max(end, h.Applied[i].Time)
+		}
+		for i := range h.Other {
+			end = max(end, h.Other[i].Time)
+		}
 		return end
 	}
 	for i := range holders {
