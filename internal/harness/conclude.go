@@ -67,11 +67,14 @@ func conclude(meta *reports.Run, gate []string) error {
 	err = check(meta, filepath.Join(meta.Dir, historyFile), CheckOptions{
 		Gate: gate, Text: text, Report: reports.Options{Width: 100},
 	})
-	if err = errors.Join(err, text.Close(), visualize(meta)); err != nil {
+	if err = errors.Join(err, text.Close()); err != nil {
 		return err
 	}
-	if err := writePage(meta); err != nil {
-		return err
+	// The verdict stands without its pictures.
+	for _, err := range []error{visualize(meta), writePage(meta)} {
+		if err != nil {
+			meta.Remarks = append(meta.Remarks, "a picture is missing: "+err.Error())
+		}
 	}
 	return writeJSON(filepath.Join(meta.Dir, runFile), meta)
 }
