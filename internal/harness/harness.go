@@ -268,7 +268,8 @@ const resourceServer = "resource-db"
 func (r *run) serversWanted() []backends.Server {
 	var wanted []backends.Server
 	if r.Backend.Servers != nil {
-		wanted = r.Backend.Servers(backends.Options{Nodes: r.Nodes, TTL: r.ttl})
+		// A copy: the backend may return the same slice to the next run.
+		wanted = slices.Clone(r.Backend.Servers(backends.Options{Nodes: r.Nodes, TTL: r.ttl}))
 	}
 	for i, s := range wanted {
 		if len(r.scenario.Settings) > 0 {
