@@ -80,6 +80,9 @@ func (r *run) countContention(ctx context.Context, camp *campaign) (end func(con
 	}
 }
 
+// Measure measures figures of a history, whether or not its scenario names them.
+func Measure(h *history.History, names []string) []reports.Figure { return figures(h, names) }
+
 // figures measures a history.
 func figures(h *history.History, names []string) []reports.Figure {
 	var all []reports.Figure
