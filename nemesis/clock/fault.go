@@ -218,7 +218,7 @@ func (f *fault) prove(ctx context.Context, t nemesis.Target) (string, error) {
 	}
 	var proofs []string
 	if hasPIDs {
-		n, err := follow(c, p)
+		n, err := nemesis.EachProcess(p, c.Follows)
 		switch {
 		case err == nil:
 			proofs = append(proofs, fmt.Sprintf("processes that have the clock: %d of %d", n, n))
@@ -242,35 +242,6 @@ func (f *fault) prove(ctx context.Context, t nemesis.Target) (string, error) {
 		proofs = append(proofs, proof)
 	}
 	return strings.Join(proofs, ", "), nil
-}
-
-// follow returns how many processes a target has, or an error if one of them
-// does not follow the clock.
-func follow(c *Control, p nemesis.Processes) (int, error) {
-	pids, err := p.PIDs()
-	if err != nil {
-		return 0, fmt.Errorf("list its processes: %w", err)
-	}
-	n := 0
-	for _, pid := range pids {
-		err := c.Follows(pid)
-		if err == nil {
-			n++
-			continue
-		}
-		// It may have ended meanwhile.
-		left, listErr := p.PIDs()
-		if listErr != nil {
-			return 0, fmt.Errorf("list its processes: %w", listErr)
-		}
-		if slices.Contains(left, pid) {
-			return 0, err
-		}
-	}
-	if n == 0 {
-		return 0, errors.New("it has no process")
-	}
-	return n, nil
 }
 
 // read asks a target for its time and returns an error unless that is what its

@@ -149,7 +149,7 @@ func (t touch) prove(ctx context.Context, b Behaviour) (string, error) {
 	}
 	var proofs []string
 	if hasPIDs {
-		n, err := follow(p, b)
+		n, err := nemesis.EachProcess(p, func(pid int) error { return follow(pid, b) })
 		if err != nil {
 			return "", err
 		}
@@ -172,40 +172,17 @@ func (t touch) prove(ctx context.Context, b Behaviour) (string, error) {
 	return strings.Join(proofs, ", "), nil
 }
 
-// follow returns how many processes a target has, or an error if the calls of
-// one of them are not intercepted.
-func follow(p nemesis.Processes, b Behaviour) (int, error) {
-	pids, err := p.PIDs()
-	if err != nil {
-		return 0, fmt.Errorf("list its processes: %w", err)
+// follow returns an error if the calls of a process are not intercepted.
+func follow(pid int, b Behaviour) error {
+	ok, err := intercepted(pid)
+	if err == nil && !ok {
+		err = fmt.Errorf("process %d was started without a disk of its own", pid)
 	}
-	n := 0
-	for _, pid := range pids {
-		ok, err := intercepted(pid)
-		if err == nil && !ok {
-			err = fmt.Errorf("process %d was started without a disk of its own", pid)
-		}
-		if err == nil && b.Full {
-			// Which is how it is seen whether a write goes to a file.
-			_, err = os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-		}
-		if err == nil {
-			n++
-			continue
-		}
-		// It may have ended meanwhile.
-		left, listErr := p.PIDs()
-		if listErr != nil {
-			return 0, fmt.Errorf("list its processes: %w", listErr)
-		}
-		if slices.Contains(left, pid) {
-			return 0, err
-		}
+	if err == nil && b.Full {
+		// Which is how it is seen whether a write goes to a file.
+		_, err = os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	}
-	if n == 0 {
-		return 0, errors.New("it has no process")
-	}
-	return n, nil
+	return err
 }
 
 // Heal implements nemesis.Fault. The proof says how many calls the fault has
