@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -25,7 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockcheck/lockcheck/internal/execstop"
-	"github.com/lockcheck/lockcheck/internal/guard"
+	"github.com/lockcheck/lockcheck/internal/execstop/stoptest"
 	"github.com/lockcheck/lockcheck/internal/selfexec"
 	"github.com/lockcheck/lockcheck/nemesis"
 )
@@ -63,16 +62,6 @@ func TestCodeIsBuiltFromItsSource(t *testing.T) {
 	}
 }
 
-// need returns the path of a program, or skips the test.
-func need(t testing.TB, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		t.Skip(err)
-	}
-	return path
-}
-
 // teller is a process that says what time it is when asked with a line.
 type teller struct {
 	t    testing.TB
@@ -94,11 +83,7 @@ func newTeller(t testing.TB, c *Control, o execstop.Options, argv ...string) *te
 	if err != nil {
 		t.Fatal(err)
 	}
-	var patches []execstop.Patch
-	if c != nil {
-		patches = append(patches, c)
-	}
-	if err := execstop.Start(cmd, o, patches...); err != nil {
+	if err := execstop.Start(cmd, o, patches(c)...); err != nil {
 		t.Fatal(err)
 	}
 	stop := sync.OnceFunc(func() {
@@ -221,7 +206,7 @@ func TestProgramsFollowTheirClock(t *testing.T) {
 }
 
 func TestScriptThatEndsInExec(t *testing.T) {
-	perl := need(t, "perl")
+	perl := stoptest.Need(t, "perl")
 	script := []string{"sh", "-c", `test -n 1; exec "$0" -e "$1"`, perl, perlTell}
 	t.Run("named program", func(t *testing.T) {
 		c := newControl(t)
@@ -245,7 +230,7 @@ func TestScriptThatEndsInExec(t *testing.T) {
 }
 
 func TestProcessOfAnotherControlOrNoneDoesNotFollow(t *testing.T) {
-	perl := need(t, "perl")
+	perl := stoptest.Need(t, "perl")
 	a, b := newControl(t), newControl(t)
 	pa := newTeller(t, a, execstop.Options{}, perl, "-e", perlTell)
 	pb := newTeller(t, b, execstop.Options{}, perl, "-e", perlTell)
@@ -281,7 +266,7 @@ func TestProcessCanNotSetItsClock(t *testing.T) {
 // The monotonic clocks, coarse ones too, are read in a tight loop while they are
 // changed all the time.
 func TestMonotonicClocksNeverGoBack(t *testing.T) {
-	perl := need(t, "perl")
+	perl := stoptest.Need(t, "perl")
 	c := newControl(t)
 	cmd := exec.Command(perl, "-e", `
 		use Time::HiRes qw(clock_gettime); $| = 1; my @last;
@@ -344,7 +329,7 @@ func TestStrobe(t *testing.T) {
 }
 
 func TestManyStartsAtOnce(t *testing.T) {
-	perl := need(t, "perl")
+	perl := stoptest.Need(t, "perl")
 	c := newControl(t)
 	if err := c.Jump(time.Hour, 0); err != nil {
 		t.Fatal(err)
@@ -386,65 +371,17 @@ func (s *server) ReadClock(ctx context.Context) (time.Time, error) {
 	return s.read(ctx)
 }
 
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// patches are those that give a process the clock c, none for nil.
+func patches(c *Control) []execstop.Patch {
+	if c == nil {
+		return nil
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// startServer starts a server that is killed with the test.
-func startServer(t testing.TB, c *Control, cmd *exec.Cmd) {
-	t.Helper()
-	var patches []execstop.Patch
-	if c != nil {
-		patches = append(patches, c)
-	}
-	if err := guard.StartBy(cmd, func() error { return execstop.Start(cmd, execstop.Options{}, patches...) }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := guard.Kill(context.Background(), cmd); err != nil {
-			t.Error(err)
-		}
-		_ = cmd.Wait() // killed
-		guard.Forget(cmd)
-	})
-}
-
-// eventually waits for a server to answer.
-func eventually(t testing.TB, try func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	return []execstop.Patch{c}
 }
 
 func startRedis(t testing.TB, c *Control) (*server, *redis.Client) {
 	t.Helper()
-	need(t, "redis-server")
-	port := freePort(t)
-	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
-	startServer(t, c, cmd)
-	db := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, MaxRetries: -1})
-	t.Cleanup(func() { db.Close() })
-	eventually(t, func(ctx context.Context) error { return db.Ping(ctx).Err() })
+	cmd, db := stoptest.Redis(t, patches(c))
 	return &server{"redis", cmd, c, func(ctx context.Context) (time.Time, error) { return db.Time(ctx).Result() }}, db
 }
 
@@ -500,7 +437,7 @@ func TestFaultOnRedis(t *testing.T) {
 
 // A target whose clock is not what the control says is found out.
 func TestFaultWithoutEffectIsAnError(t *testing.T) {
-	perl := need(t, "perl")
+	perl := stoptest.Need(t, "perl")
 	inject := func(target nemesis.Target) error {
 		f := &fault{spec: spec{jump: time.Hour, rate: 1, family: Wall}}
 		_, err := f.Inject(t.Context(), []nemesis.Target{target})
@@ -612,9 +549,9 @@ func TestPostgresAsAnotherUser(t *testing.T) {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	c := newControl(t)
-	port := freePort(t)
+	port := stoptest.FreePort(t)
 	cmd := as(bin+"/postgres", "-D", data, "-p", port, "-k", dir, "-h", "127.0.0.1", "-F")
-	startServer(t, c, cmd)
+	stoptest.Start(t, cmd, c)
 	read := func(ctx context.Context) (time.Time, error) {
 		psql := exec.CommandContext(ctx, bin+"/psql", "-h", "127.0.0.1", "-p", port, "-U", "postgres", "-Atc", "select extract(epoch from clock_timestamp())")
 		out, err := psql.Output()
@@ -624,7 +561,7 @@ func TestPostgresAsAnotherUser(t *testing.T) {
 		s, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
 		return time.UnixMicro(int64(s * 1e6)), err
 	}
-	eventually(t, func(ctx context.Context) error { _, err := read(ctx); return err })
+	stoptest.Eventually(t, func(ctx context.Context) error { _, err := read(ctx); return err })
 	f := &fault{spec: spec{jump: 10 * time.Second, rate: 1, family: Wall}}
 	proof, err := f.Inject(t.Context(), []nemesis.Target{&server{"pg", cmd, c, read}})
 	if err != nil {
@@ -640,19 +577,19 @@ func TestPostgresAsAnotherUser(t *testing.T) {
 }
 
 func TestEtcd(t *testing.T) {
-	etcd := need(t, "etcd")
+	etcd := stoptest.Need(t, "etcd")
 	c := newControl(t)
 	if err := c.Jump(24*time.Hour, 0); err != nil {
 		t.Fatal(err)
 	}
-	client, peer := "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t)
+	client, peer := "http://127.0.0.1:"+stoptest.FreePort(t), "http://127.0.0.1:"+stoptest.FreePort(t)
 	cmd := exec.Command(etcd, "--data-dir", t.TempDir(), "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--logger", "zap")
 	logs, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	startServer(t, c, cmd)
+	stoptest.Start(t, cmd, c)
 	line, err := bufio.NewReader(logs).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -738,7 +675,7 @@ func BenchmarkRedisSet(b *testing.B) {
 }
 
 func BenchmarkStart(b *testing.B) {
-	path := need(b, "true")
+	path := stoptest.Need(b, "true")
 	for _, with := range []bool{false, true} {
 		b.Run(map[bool]string{false: "plain", true: "clock"}[with], func(b *testing.B) {
 			var patches []execstop.Patch

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -22,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockcheck/lockcheck/internal/execstop"
+	"github.com/lockcheck/lockcheck/internal/execstop/stoptest"
 	"github.com/lockcheck/lockcheck/internal/guard"
 	"github.com/lockcheck/lockcheck/internal/selfexec"
 	"github.com/lockcheck/lockcheck/nemesis"
@@ -167,7 +167,7 @@ func TestHealReleasesWhatIsHeld(t *testing.T) {
 	if err := execstop.Start(cmd, execstop.Options{}, c); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(context.Context) error {
+	stoptest.Eventually(t, func(context.Context) error {
 		if c.Counts().Delayed == 0 {
 			return errors.New("no sync was delayed")
 		}
@@ -185,23 +185,6 @@ func TestHealReleasesWhatIsHeld(t *testing.T) {
 	}
 }
 
-// eventually waits for what is tried to succeed.
-func eventually(t *testing.T, try func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
 // server is a Redis that syncs before it answers.
 type server struct {
 	cmd  *exec.Cmd
@@ -216,43 +199,12 @@ func (s *server) Sync(ctx context.Context) error { return s.db.Incr(ctx, "n").Er
 
 func startRedis(t testing.TB, c *Control, args ...string) *server {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)...)
 	var patches []execstop.Patch
 	if c != nil {
 		patches = append(patches, c)
 	}
-	if err := guard.StartBy(cmd, func() error { return execstop.Start(cmd, execstop.Options{}, patches...) }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := guard.Kill(context.Background(), cmd); err != nil {
-			t.Error(err)
-		}
-		_ = cmd.Wait() // killed, or ended as some tests want
-		guard.Forget(cmd)
-	})
-	db := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: 10 * time.Second})
-	t.Cleanup(func() { db.Close() })
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if err := db.Ping(context.Background()).Err(); err == nil {
-			return &server{cmd, c, db}
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	cmd, db := stoptest.Redis(t, patches, args...)
+	return &server{cmd, c, db}
 }
 
 func TestFaultOnRedis(t *testing.T) {
@@ -305,7 +257,7 @@ func TestFaultOnRedis(t *testing.T) {
 				}
 				t.Log(proof, "\nhealed: ", healed)
 			}
-			eventually(t, s.Sync)
+			stoptest.Eventually(t, s.Sync)
 		})
 	}
 }
@@ -383,7 +335,7 @@ func TestSlowCommitOfPostgres(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, func(ctx context.Context) error { return query(ctx, "create table if not exists t (i int)") })
+	stoptest.Eventually(t, func(ctx context.Context) error { return query(ctx, "create table if not exists t (i int)") })
 	if err := c.Set(Behaviour{Delay: 200 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
