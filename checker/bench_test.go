@@ -9,6 +9,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockcheck/lockcheck/checker/internal/gen"
+	"github.com/lockcheck/lockcheck/checker/internal/rival"
 	"github.com/lockcheck/lockcheck/history"
 )
 
@@ -82,39 +83,6 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-// rawMutex is the plain lock as people give it to porcupine: every operation,
-// with those of unknown outcome open to the end.
-var rawMutex = porcupine.Model{
-	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		byKey := map[int32][]porcupine.Operation{}
-		for _, o := range ops {
-			k := o.Input.(*history.Op).Key
-			byKey[k] = append(byKey[k], o)
-		}
-		var parts [][]porcupine.Operation
-		for _, p := range byKey {
-			parts = append(parts, p)
-		}
-		return parts
-	},
-	Init: func() any { return int32(-1) },
-	Step: func(state, input, _ any) (bool, any) {
-		holder, op := state.(int32), input.(*history.Op)
-		can := holder == -1
-		next := op.Process
-		if op.Kind == history.KindRelease {
-			can, next = holder == op.Process, -1
-		}
-		switch {
-		case can:
-			return true, next
-		case op.Outcome == history.Unknown:
-			return true, state // it did not happen
-		}
-		return false, state
-	},
-}
-
 // BenchmarkPorcupine compares with porcupine on the same histories, in the same
 // run: the metric "times" is how much longer it takes. It has 60 s each; what it
 // does not decide by then counts as 60 s, with "undecided" 1.
@@ -132,11 +100,7 @@ func BenchmarkPorcupine(b *testing.B) {
 					c := gen.Config{Ops: n, Clients: 20, Keys: keys, Unknown: unknown, Plant: kind == "planted"}
 					b.Run(fmt.Sprintf("n=%d/keys=%d/unknown=%v/%s", n, keys, unknown, kind), func(b *testing.B) {
 						h := gen.History(c)
-						ops := make([]porcupine.Operation, len(h.Ops))
-						for i := range h.Ops {
-							o := &h.Ops[i]
-							ops[i] = porcupine.Operation{ClientId: int(o.Process), Input: o, Call: o.Call, Return: o.Ret}
-						}
+						ops := rival.Operations(h)
 						var ours, theirs time.Duration
 						undecided := 0.0
 						for b.Loop() {
@@ -144,7 +108,7 @@ func BenchmarkPorcupine(b *testing.B) {
 							r := Check(h, Options{NoSecondOpinion: true})
 							ours += time.Since(start)
 							start = time.Now()
-							result := porcupine.CheckOperationsTimeout(rawMutex, ops, time.Minute)
+							result := porcupine.CheckOperationsTimeout(rival.Mutex, ops, time.Minute)
 							theirs += time.Since(start)
 							switch {
 							case result == porcupine.Unknown:

@@ -2,7 +2,6 @@ package checker
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 
 	"github.com/lockcheck/lockcheck/history"
@@ -450,14 +449,14 @@ func (cs *claims) nemesis() {
 		e := &cs.h.Other[i]
 		cs.end = max(cs.end, e.Time)
 		if e.Process == history.Harness && e.F == history.Close {
-			cs.died(e.Value, e.Time)
+			cs.died(e, e.Time)
 		}
 		if e.Process != history.Nemesis {
 			continue
 		}
 		switch e.Type {
 		case history.Invoke:
-			opened = append(opened, open{e.F, e.Time, cs.onClients(e.Value)})
+			opened = append(opened, open{e.F, e.Time, cs.onClients(e)})
 		case history.Info, history.Fail: // healed, or never in effect
 			for j := len(opened) - 1; j >= 0; j-- {
 				if opened[j].f == e.F {
@@ -477,7 +476,7 @@ func (cs *claims) nemesis() {
 						from = o.from
 					}
 				}
-				cs.died(e.Value, from)
+				cs.died(e, from)
 			}
 		}
 	}
@@ -488,20 +487,9 @@ func (cs *claims) nemesis() {
 	}
 }
 
-// targets are the names that a fault's event states.
-func targets(value json.RawMessage) []string {
-	var v struct {
-		On []string `json:"on"`
-	}
-	if json.Unmarshal(value, &v) != nil {
-		return nil // a fault of another kind of history
-	}
-	return v.On
-}
-
 // onClients says whether a fault's event names nothing but clients.
-func (cs *claims) onClients(value json.RawMessage) bool {
-	on := targets(value)
+func (cs *claims) onClients(e *history.Event) bool {
+	on := e.Targets()
 	for _, name := range on {
 		if !slices.Contains(cs.h.Processes, name) {
 			return false
@@ -511,8 +499,8 @@ func (cs *claims) onClients(value json.RawMessage) bool {
 }
 
 // died ends at t the belief of the processes that a kill's event names.
-func (cs *claims) died(value json.RawMessage, t int64) {
-	for _, name := range targets(value) {
+func (cs *claims) died(e *history.Event, t int64) {
+	for _, name := range e.Targets() {
 		p := int32(slices.Index(cs.h.Processes, name))
 		if p < 0 {
 			continue

@@ -67,7 +67,7 @@ func (cs *claims) look() []glance {
 	holders := make([]holder, len(h.Processes))
 	for i := range h.Other {
 		if e := &h.Other[i]; e.Process == history.Nemesis && e.F == "kill" {
-			for _, name := range targets(e.Value) {
+			for _, name := range e.Targets() {
 				if p := slices.Index(h.Processes, name); p >= 0 {
 					holders[p].killed = true
 				}

@@ -83,3 +83,24 @@ func (e Event) String() string {
 	line, _ := appendEvent(nil, &e) // a value that is not JSON is left out
 	return string(line[:len(line)-1])
 }
+
+// Targets returns the names of what a fault acts on: the field "on" of its
+// event's value, a name or a list of names. It is nil for other values, such as
+// those of another kind of history.
+func (e *Event) Targets() []string {
+	var v struct {
+		On json.RawMessage `json:"on"`
+	}
+	if json.Unmarshal(e.Value, &v) != nil || len(v.On) == 0 {
+		return nil
+	}
+	var one string
+	if json.Unmarshal(v.On, &one) == nil {
+		return []string{one}
+	}
+	var many []string
+	if json.Unmarshal(v.On, &many) != nil {
+		return nil
+	}
+	return many
+}

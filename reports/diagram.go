@@ -601,7 +601,7 @@ func (d *diagram) fault(e history.Event) {
 	case history.OK, history.Info:
 		var marks []mark
 		var servers []string
-		for _, name := range targets(e) {
+		for _, name := range e.Targets() {
 			c := d.clients[name]
 			switch {
 			case c == nil && !d.others[name]:
@@ -636,26 +636,6 @@ func healed(e history.Event) string {
 	}
 	_ = json.Unmarshal(e.Value, &v) // what is no fault's name ends no fault
 	return v.Fault
-}
-
-// targets returns the names of what a fault acts on: the field "on" of its
-// event's value, a name or a list of names.
-func targets(e history.Event) []string {
-	var v struct {
-		On json.RawMessage `json:"on"`
-	}
-	if json.Unmarshal(e.Value, &v) != nil || len(v.On) == 0 {
-		return nil
-	}
-	var one string
-	if json.Unmarshal(v.On, &one) == nil {
-		return []string{one}
-	}
-	var many []string
-	if json.Unmarshal(v.On, &many) != nil {
-		return nil
-	}
-	return many
 }
 
 // leasesUntil draws the leases and deadlines that end before the time, in order.

@@ -119,7 +119,7 @@ func (p *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 				delete(p.made, key) // the server has lost it
 			}
 			// What was delivered unseen another may claim after the TTL.
-			return backends.Grant{}, outcome(err)
+			return backends.Grant{}, lock.Outcome(err)
 		}
 		if id == "" {
 			return backends.Grant{}, backends.ErrBusy
@@ -170,7 +170,7 @@ return 1`)
 
 func (p *client) run(ctx context.Context, script *redis.Script, key, id string) (bool, error) {
 	n, err := script.Run(ctx, p.rdb, []string{key}, group, p.consumer, id).Int()
-	return n == 1, outcome(err)
+	return n == 1, lock.Outcome(err)
 }
 
 func (p *client) Renew(ctx context.Context, key string) (backends.Grant, error) {
@@ -215,14 +215,3 @@ func (p *client) Check(_ context.Context, key string) (bool, error) {
 }
 
 func (p *client) Close() error { return p.rdb.Close() }
-
-// outcome marks errors that say that nothing was done.
-func outcome(err error) error {
-	if err == nil {
-		return nil
-	}
-	if _, refused := errors.AsType[redis.Error](err); refused || backends.NotDialed(err) {
-		return backends.Failed(err)
-	}
-	return err
-}

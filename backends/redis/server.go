@@ -42,7 +42,7 @@ func Dial(url string) (*Server, error) {
 // did: not if the key is there.
 func (s *Server) Set(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
 	set, err := s.rdb.SetNX(ctx, key, value, ttl).Result()
-	return set, outcome(err)
+	return set, Outcome(err)
 }
 
 var compareAndDelete = redis.NewScript(`
@@ -54,7 +54,7 @@ return 0`)
 // Delete deletes key if it has the value, and reports whether it had.
 func (s *Server) Delete(ctx context.Context, key, value string) (bool, error) {
 	n, err := compareAndDelete.Run(ctx, s.rdb, []string{key}, value).Int()
-	return n == 1, outcome(err)
+	return n == 1, Outcome(err)
 }
 
 var compareAndExpire = redis.NewScript(`
@@ -67,7 +67,7 @@ return 0`)
 // it had.
 func (s *Server) Extend(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
 	n, err := compareAndExpire.Run(ctx, s.rdb, []string{key}, value, ttl.Milliseconds()).Int()
-	return n == 1, outcome(err)
+	return n == 1, Outcome(err)
 }
 
 // Ping returns an error unless the server answers.
@@ -76,9 +76,9 @@ func (s *Server) Ping(ctx context.Context) error { return s.rdb.Ping(ctx).Err() 
 // Close ends the connection.
 func (s *Server) Close() error { return s.rdb.Close() }
 
-// outcome marks errors that say that nothing was done: the server answered with
+// Outcome marks errors that say that nothing was done: the server answered with
 // an error, or was not reached at all.
-func outcome(err error) error {
+func Outcome(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -37,7 +37,7 @@ type plainDelete struct{ *Server }
 // Delete deletes key, whatever its value.
 func (s plainDelete) Delete(ctx context.Context, key, _ string) (bool, error) {
 	n, err := s.rdb.Del(ctx, key).Result()
-	return n == 1, outcome(err)
+	return n == 1, Outcome(err)
 }
 
 // getThenDelete is a server whose Delete compares in a step of its own.
@@ -50,7 +50,7 @@ func (s getThenDelete) Delete(ctx context.Context, key, value string) (bool, err
 	case errors.Is(err, redis.Nil):
 		return false, nil
 	case err != nil:
-		return false, outcome(err)
+		return false, Outcome(err)
 	case has != value:
 		return false, nil
 	}

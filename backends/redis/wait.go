@@ -57,7 +57,7 @@ func (s *confirmed) setAndWait(ctx context.Context, key, value string, ttl time.
 	c := s.rdb.Conn()
 	defer c.Close()
 	if set, err = c.SetNX(ctx, key, value, ttl).Result(); err != nil || !set {
-		return set, 0, outcome(err)
+		return set, 0, Outcome(err)
 	}
 	acknowledged, err = c.Wait(ctx, 1, s.limit).Result()
 	if err != nil {

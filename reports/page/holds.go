@@ -221,7 +221,7 @@ func (x *extraction) deaths() {
 		default:
 			continue
 		}
-		for _, name := range targets(e.Value) {
+		for _, name := range e.Targets() {
 			p := int32(slices.Index(x.h.Processes, name))
 			for j := range x.holds {
 				if h := &x.holds[j]; h.process == p && h.confirmed <= at && h.believed > at {
@@ -367,7 +367,7 @@ func faultsOf(h *history.History) []fault {
 		if e.Process != history.Nemesis || e.F == history.Heal {
 			continue
 		}
-		on := targets(e.Value)
+		on := e.Targets()
 		switch e.Type {
 		case history.OK:
 			var v struct {
@@ -392,25 +392,6 @@ func faultsOf(h *history.History) []fault {
 		}
 	}
 	return all
-}
-
-// targets returns the names that a fault's event states: a name or a list.
-func targets(value json.RawMessage) []string {
-	var v struct {
-		On json.RawMessage `json:"on"`
-	}
-	if json.Unmarshal(value, &v) != nil || len(v.On) == 0 {
-		return nil
-	}
-	var one string
-	if json.Unmarshal(v.On, &one) == nil {
-		return []string{one}
-	}
-	var many []string
-	if json.Unmarshal(v.On, &many) != nil {
-		return nil
-	}
-	return many
 }
 
 // jump is a place that the page leads to: something that is violated.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/checker/internal/gen"
+	"github.com/lockcheck/lockcheck/checker/internal/rival"
 	"github.com/lockcheck/lockcheck/history"
 )
 
@@ -148,48 +149,12 @@ func exact(h *history.History) result {
 	return r
 }
 
-// raw gives porcupine the plain lock as people do: every operation, with those
-// of unknown outcome open to the end.
+// raw has porcupine judge the plain lock as people give it to it.
 func raw(h *history.History) result {
-	ops := make([]porcupine.Operation, len(h.Ops))
-	for i := range h.Ops {
-		o := &h.Ops[i]
-		ops[i] = porcupine.Operation{ClientId: int(o.Process), Input: o, Call: o.Call, Return: o.Ret}
-	}
+	ops := rival.Operations(h)
 	start, used := time.Now(), processorTime()
-	v := porcupine.CheckOperationsTimeout(mutex, ops, limitTime)
+	v := porcupine.CheckOperationsTimeout(rival.Mutex, ops, limitTime)
 	return result{Verdict: string(v), Seconds: processorTime() - used, Wall: time.Since(start).Seconds()}
-}
-
-var mutex = porcupine.Model{
-	Partition: func(ops []porcupine.Operation) [][]porcupine.Operation {
-		byKey := map[int32][]porcupine.Operation{}
-		for _, o := range ops {
-			k := o.Input.(*history.Op).Key
-			byKey[k] = append(byKey[k], o)
-		}
-		var parts [][]porcupine.Operation
-		for _, p := range byKey {
-			parts = append(parts, p)
-		}
-		return parts
-	},
-	Init: func() any { return int32(-1) },
-	Step: func(state, input, _ any) (bool, any) {
-		holder, op := state.(int32), input.(*history.Op)
-		can := holder == -1
-		next := op.Process
-		if op.Kind == history.KindRelease {
-			can, next = holder == op.Process, -1
-		}
-		switch {
-		case can:
-			return true, next
-		case op.Outcome == history.Unknown:
-			return true, state // it did not happen
-		}
-		return false, state
-	},
 }
 
 // processorTime is what this process has used so far, which does not depend on
