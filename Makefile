@@ -7,7 +7,7 @@ PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 TTL         ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run servers test unit lint cross fuzz bench mutants fmt clean
+.PHONY: help build run servers test unit lint cross fuzz bench mutants docs man fmt clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ bench: build ## exact checkers, porcupine and decoding alone, in one run: the ta
 
 mutants: build ## show that the suite ci catches all locks that are broken on purpose, and no correct one
 	$(BIN) mutants --out $${TMPDIR:-/tmp}/lockcheck-mutants
+
+docs: build ## write docs/reference from the program
+	$(BIN) reference docs/reference
+
+man: build ## write the man pages into bin/man
+	$(BIN) reference --man bin/man
 
 fmt: ## format the code
 	gofmt -w .

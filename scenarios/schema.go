@@ -11,6 +11,17 @@ import (
 // what only the parser can say, such as that a client was never declared, is
 // not in it.
 func Schema() []byte {
+	b, err := json.MarshalIndent(Tree(), "", "  ")
+	if err != nil {
+		// Only a schema that contradicts itself fails here, and a test
+		// marshals this one.
+		panic(err)
+	}
+	return b
+}
+
+// Tree returns what Schema writes, with the fields in their order.
+func Tree() *jsonschema.Schema {
 	scenario := objectSchema(scenarioFields(new(Scenario)))
 	scenario.Properties["name"].Pattern = namePattern
 	scenario.OneOf = []*jsonschema.Schema{
@@ -35,7 +46,7 @@ func Schema() []byte {
 	suite.Properties["name"].Pattern = namePattern
 	suite.Properties["scenarios"].MinItems = ptr(1)
 
-	root := &jsonschema.Schema{
+	return &jsonschema.Schema{
 		Schema:      "https://json-schema.org/draft/2020-12/schema",
 		Title:       "lockcheck scenario or suite",
 		Description: "A file with the field scenarios is a suite, any other a scenario. See docs/writing-a-scenario.md.",
@@ -44,13 +55,6 @@ func Schema() []byte {
 		Then:        suite,
 		Else:        scenario,
 	}
-	b, err := json.MarshalIndent(root, "", "  ")
-	if err != nil {
-		// Only a schema that contradicts itself fails here, and a test
-		// marshals this one.
-		panic(err)
-	}
-	return b
 }
 
 func objectSchema(fields []field) *jsonschema.Schema {
