@@ -54,12 +54,16 @@ type Run struct {
 	Reasons     []string                     `json:"reasons,omitempty"` // why inconclusive or error
 	Remarks     []string                     `json:"remarks,omitempty"` // of the harness: what a reader should know
 	Excused     []string                     `json:"excused,omitempty"` // properties whose violation does not count here
+	Known       []string                     `json:"known,omitempty"`   // properties whose violation is known, and does not count either
 	Properties  map[string]*checker.Property `json:"properties"`        // by name
 	Figures     []Figure                     `json:"figures,omitempty"` // what was measured beside the verdicts
 	Findings    []checker.Finding            `json:"findings,omitempty"`
 	Assumptions []checker.Finding            `json:"assumptions,omitempty"`
 	Operations  int                          `json:"operations"`
 	Grants      int                          `json:"grants"`
+	Faults      int                          `json:"faults"` // that took effect
+	// GrantsUnderFault are the grants that were confirmed while a fault was in effect.
+	GrantsUnderFault int `json:"grants_under_fault"`
 
 	Versions map[string]string `json:"versions"`         // software to version
 	Dir      string            `json:"dir"`              // folder of the run

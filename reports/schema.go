@@ -31,6 +31,8 @@ func RunSchema() []byte {
 		"schema": "version of this form", "runtime": "how servers were run", "ttl_ms": "lease that was asked for, in milliseconds",
 		"seed": "of everything random", "repeat": "which of several equal runs, from 1",
 		"violates": "the property whose violation the scenario asserts", "reasons": "why it is inconclusive or an error",
+		"excused": "properties whose violation does not count", "known": "properties whose violation is in the baseline, and does not count",
+		"faults": "that took effect", "grants_under_fault": "grants that were confirmed while a fault was in effect",
 		"properties": "by name", "operations": "in the history", "grants": "in the history", "versions": "software to version",
 		"dir": "folder of the run", "duration_ms": "how long it took, in milliseconds", "replay": "command that runs it again",
 		"figures":  "what was measured beside the verdicts",

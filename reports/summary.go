@@ -2,6 +2,8 @@ package reports
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/lockcheck/lockcheck/checker"
 )
@@ -11,8 +13,8 @@ import (
 func (r *Run) Headline() string {
 	switch r.Status {
 	case Pass:
-		return fmt.Sprintf("no property is violated in %s and %s.",
-			plural(r.Operations, "operation"), plural(r.Grants, "grant"))
+		return fmt.Sprintf("%s in %s and %s.",
+			r.passes(), plural(r.Operations, "operation"), plural(r.Grants, "grant"))
 	case Violation:
 		if p := r.Primary(); p != nil {
 			return p.Name + " is violated: " + p.Why
@@ -23,6 +25,26 @@ func (r *Run) Headline() string {
 		return r.Reasons[0]
 	}
 	return "no reason was given."
+}
+
+// passes says why nothing is wrong: what is violated all the same must not be hidden.
+func (r *Run) passes() string {
+	var violated, unknown []string
+	for _, p := range r.Ordered() {
+		if p.Verdict == checker.Violated {
+			violated = append(violated, p.Name)
+			if !slices.Contains(r.Known, p.Name) {
+				unknown = append(unknown, p.Name)
+			}
+		}
+	}
+	switch {
+	case len(violated) == 0:
+		return "no property is violated"
+	case len(unknown) == 0:
+		return fmt.Sprintf("no property is violated, but for what is known to be (%s),", strings.Join(violated, ", "))
+	}
+	return fmt.Sprintf("no property that counts is violated (violated, and not counted: %s)", strings.Join(violated, ", "))
 }
 
 // Primary is the violated property that is told first: the one that the

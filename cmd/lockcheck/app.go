@@ -17,6 +17,7 @@ import (
 // app is what all commands share: where they write.
 type app struct {
 	stdout, stderr io.Writer
+	quiet          bool // nothing is shown of what goes on
 }
 
 // execute runs the command that args name and returns the exit status.
@@ -47,6 +48,7 @@ promise of the lock from what was recorded.`,
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "do not show what goes on")
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.AddCommand(

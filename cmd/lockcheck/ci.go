@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -101,15 +102,19 @@ func (c *ci) close() error {
 	return errors.Join(errs...)
 }
 
-// caseOf is what a run means to the command: word says it, if it asserts
-// something, and ok whether that came.
-func caseOf(r *reports.Run, asserts, ok bool, word string) reports.Case {
+// caseOf is what a run means to the command.
+func (o *output) caseOf(r *reports.Run, is judgement) reports.Case {
 	c := reports.JudgedBy(r)
+	known := knownViolations(r)
 	switch {
-	case asserts && ok:
-		c.Outcome, c.Message = reports.Passed, word
-	case asserts && c.Outcome != reports.Errored:
-		c.Outcome, c.Message = reports.Failed, word
+	case o.assert != nil && is.ok:
+		c.Outcome, c.Message = reports.Passed, is.word
+	case o.assert != nil && c.Outcome != reports.Errored:
+		c.Outcome, c.Message = reports.Failed, is.word
+	case o.assert == nil && is.ok && c.Outcome == reports.Errored:
+		c.Outcome, c.Message = reports.Skipped, "allowed: "+c.Message
+	case c.Outcome == reports.Passed && len(known) > 0:
+		c.Outcome, c.Message = reports.Skipped, "known to be violated: "+strings.Join(known, ", ")
 	}
 	if c.Outcome != reports.Passed {
 		// A run whose report cannot be read is told by its message alone.
@@ -123,7 +128,7 @@ func caseOf(r *reports.Run, asserts, ok bool, word string) reports.Case {
 func leftOut(all []missing) []reports.Case {
 	var cases []reports.Case
 	for _, m := range all {
-		cases = append(cases, reports.Case{Title: "backend " + m.backend, Outcome: reports.Skipped, Message: m.why.Error()})
+		cases = append(cases, reports.Case{Title: m.what, Outcome: reports.Skipped, Message: m.why.Error()})
 	}
 	return cases
 }

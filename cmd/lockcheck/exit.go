@@ -70,6 +70,20 @@ func rank(status int) int {
 	return 0
 }
 
+// finally ends a command whose runs came to a status, and which could not do all
+// that it had to if err is one. The graver of the two is the status; of an interrupt
+// only a violation is.
+func finally(status int, err error) error {
+	if err == nil {
+		return ended(status)
+	}
+	was := exitStatus(err)
+	if status == exitViolation || was != exitInterrupted && rank(status) > rank(was) {
+		return exitError{status, err}
+	}
+	return err
+}
+
 // statusOf returns the exit status for the runs of a gate: the gravest.
 func statusOf(runs []*reports.Run) int {
 	worst := exitOK

@@ -49,20 +49,26 @@ is available took effect, 3 if one did not, and 4 if the environment failed.`,
 			}
 			cache := deploy.NewCache()
 			defer cache.Close()
+			l := a.live(c.Context(), liveOptions{total: len(bs), each: "backend", counts: "failure"})
+			defer l.close()
 			var all []harness.FaultCheck
 			var failed []error
-			for _, b := range bs {
+			for n, b := range bs {
 				if c.Context().Err() != nil {
 					break
 				}
+				act := l.begin("faults on "+b.Name, n+1)
 				checks, err := harness.VerifyFaults(c.Context(), harness.Options{
-					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out, Network: f.network,
-				})
+					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out, Network: f.network, Watch: act.observe,
+				}, func(fault string, n, of int) { act.does(fmt.Sprintf("%s (%d/%d)", fault, n, of)) })
 				all = append(all, checks...)
 				if err != nil {
 					failed = append(failed, fmt.Errorf("backend %s: %w", b.Name, err))
 				}
+				word, ok := effective(checks)
+				act.end(word, !ok || err != nil, false)
 			}
+			l.close()
 			switch {
 			case f.json:
 				err = writeJSONLines(a.stdout, all)
@@ -75,10 +81,13 @@ is available took effect, 3 if one did not, and 4 if the environment failed.`,
 				return environment(err)
 			}
 			for _, m := range p.missing {
-				fmt.Fprintf(a.stderr, "left out: backend %s: %v\n", m.backend, m.why)
+				fmt.Fprintf(a.stderr, "left out: %s: %v\n", m.what, m.why)
 			}
 			if err := errors.Join(failed...); err != nil {
 				return environment(err)
+			}
+			if c.Context().Err() != nil {
+				return exitError{exitInterrupted, errors.New("interrupted: these are the faults that were tried before")}
 			}
 			for _, check := range all {
 				if !check.Effective && check.Unavailable == "" {
@@ -97,6 +106,21 @@ is available took effect, 3 if one did not, and 4 if the environment failed.`,
 	f.addNetwork(c)
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	return c
+}
+
+// effective counts the checks in which a fault was effective, and says whether all
+// were in which it is available.
+func effective(checks []harness.FaultCheck) (word string, ok bool) {
+	tried, worked := 0, 0
+	for _, c := range checks {
+		if c.Unavailable == "" {
+			tried++
+		}
+		if c.Effective {
+			worked++
+		}
+	}
+	return fmt.Sprintf("%d of %d effective", worked, tried), worked == tried
 }
 
 // faultName is a fault with its parameters, but for some of them.

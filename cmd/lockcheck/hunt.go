@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,9 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 	}
 	cache := deploy.NewCache()
 	defer cache.Close()
+	l := a.live(c.Context(), liveOptions{counts: "violation", deadline: time.Now().Add(within), told: true})
+	defer l.close()
+	act := l.begin("hunt with "+p.title(u), 0)
 	topology := topologyOf(u.backend, backends.Options{Nodes: p.flags.nodes, TTL: p.flags.ttl})
 	f, err := harness.Hunt(c.Context(), harness.HuntOptions{
 		Scenario: u.scenario,
@@ -112,11 +116,14 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 			Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, TTL: p.flags.ttl, Seed: p.flags.seed,
 			Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
 			Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out, Gate: hunted,
+			Watch: act.observe,
 		},
 		Faults: kinds, Properties: hunted, Time: within,
 		Servers: topology.Servers, Leader: topology.Leader, Save: save,
-		Progress: func(line string) { fmt.Fprintln(a.stdout, line) },
+		Progress: func(line string) { l.print(func() { fmt.Fprintln(a.stdout, line) }) },
+		Ran:      l.count,
 	})
+	l.close()
 	if err != nil {
 		return environment(err)
 	}
@@ -125,7 +132,7 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 		fmt.Fprintf(a.stdout, "no violation of %s in %s (%d inconclusive, %d failed)\n", strings.Join(hunted, ", "), what, f.Inconclusive, f.Failed)
 		switch {
 		case c.Context().Err() != nil:
-			return exitError{exitInterrupted, fmt.Errorf("interrupted")}
+			return exitError{exitInterrupted, errors.New("interrupted")}
 		case f.Runs > 0 && f.Failed == f.Runs:
 			return ended(exitEnvironment)
 		case f.Inconclusive+f.Failed == f.Runs:
@@ -136,8 +143,8 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 	if f.First < f.Elapsed {
 		what += fmt.Sprintf(" (the first time, by luck, after %v)", f.First.Round(time.Second))
 	}
-	fmt.Fprintf(a.stdout, "%s is violated, found in %s; see %s\nreproduced in %d of %d runs by %s:\n%s",
-		f.Property, what, f.Run.Dir, f.Hits, f.Of, f.File, f.Shrunk.Source)
+	fmt.Fprintf(a.stdout, "%s is violated, found in %s; see %s\n%s; saved as %s:\n%s",
+		f.Property, what, f.Run.Dir, f.Rated(), f.File, f.Shrunk.Source)
 	return ended(exitViolation)
 }
 

@@ -18,6 +18,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once: what is left then the guard ends
 	a := &app{stdout: os.Stdout, stderr: os.Stderr}
 	return a.execute(ctx, os.Args[1:])
 }

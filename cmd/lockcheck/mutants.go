@@ -157,20 +157,27 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 	}
 	cache := deploy.NewCache()
 	defer cache.Close()
+	l := a.live(ctx, liveOptions{total: len(all), each: "client", counts: "failure", told: !f.json})
+	defer l.close()
 	start := time.Now()
 	var score mutantScore
 	status := exitOK
 	if !f.json {
 		fmt.Fprintf(a.stdout, "%-5s %-34s %-16s %-10s %-20s %s\n", "kind", "client", "servers", "property", "scenario", "outcome")
 	}
-	for _, m := range all {
-		r, err := a.runMutant(ctx, m, suite, cache, f)
+	for n, m := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		act := l.begin(m.Name+" on "+m.Backend(), n+1)
+		r, err := a.runMutant(ctx, m, suite, cache, f, act)
 		if err != nil {
 			return environment(err)
 		}
 		if ctx.Err() != nil {
-			return ended(exitInterrupted)
+			break // it was cut short
 		}
+		act.end(r.outcome(), !r.OK, false)
 		switch {
 		case r.Correct:
 			score.Correct++
@@ -186,14 +193,18 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 		if !r.OK {
 			status = exitViolation
 		}
-		if f.json {
-			if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
-				return environment(err)
+		l.print(func() {
+			if f.json {
+				err = json.NewEncoder(a.stdout).Encode(r)
+				return
 			}
-			continue
+			fmt.Fprintf(a.stdout, "%-5s %-34s %-16s %-10s %-20s %s\n", cmp.Or(r.Kind, "-"), r.Name, r.Backend, cmp.Or(r.Property, "-"), cmp.Or(r.Scenario, "-"), r.outcome())
+		})
+		if err != nil {
+			return environment(err)
 		}
-		fmt.Fprintf(a.stdout, "%-5s %-34s %-16s %-10s %-20s %s\n", cmp.Or(r.Kind, "-"), r.Name, r.Backend, cmp.Or(r.Property, "-"), cmp.Or(r.Scenario, "-"), r.outcome())
 	}
+	l.close()
 	score.Millis = time.Since(start).Milliseconds()
 	if f.json {
 		if err := json.NewEncoder(a.stdout).Encode(score); err != nil {
@@ -202,6 +213,9 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 	} else {
 		fmt.Fprintf(a.stdout, "\n%d of %d mutants caught by the right property, %d of %d correct clients raised an alarm, in %.0f s\n",
 			score.Caught, score.Mutants, score.Alarms, score.Correct, time.Since(start).Seconds())
+	}
+	if ctx.Err() != nil {
+		return finally(status, exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d clients judged; what was recorded is in %s", score.Mutants+score.Correct, len(all), f.out)})
 	}
 	return ended(status)
 }
@@ -227,7 +241,7 @@ func (r mutantResult) outcome() string {
 // runMutant runs the scenarios that a client is to run, and compares what they
 // found with what is to be found. An alarm is a violation that counts, as for
 // `run`.
-func (a *app) runMutant(ctx context.Context, m mutants.Mutant, suite []*scenarios.Scenario, cache *deploy.Cache, f mutantFlags) (mutantResult, error) {
+func (a *app) runMutant(ctx context.Context, m mutants.Mutant, suite []*scenarios.Scenario, cache *deploy.Cache, f mutantFlags, act *activity) (mutantResult, error) {
 	start := time.Now()
 	res := mutantResult{
 		Name: m.Name, Kind: m.Kind, Backend: m.Backend(), Flaw: m.Flaw, Reports: m.Reports,
@@ -264,7 +278,9 @@ func (a *app) runMutant(ctx context.Context, m mutants.Mutant, suite []*scenario
 			if len(sc.Resources) > 0 {
 				resource = sc.Resources[0]
 			}
+			act.does(sc.Name)
 			run, err := harness.Run(ctx, sc, harness.Options{
+				Watch:   act.observe,
 				Backend: b, Resource: resource, Client: command, Seed: int64(n + 1), Repeat: n + 1, Bin: f.bin, Cache: cache, Out: out,
 				Replay: fmt.Sprintf("lockcheck run %s --backend %s --seed %d --client %s", sc.Name, b.Name, n+1, quote("lockcheck mutant "+m.Name)),
 			})

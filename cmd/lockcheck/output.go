@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -21,6 +22,8 @@ type output struct {
 	*app
 	plan   *plan
 	assert assertion // nil for a gate, which asserts nothing but the runs' own status
+	gate   *gate     // nil for commands that assert something
+	live   *live
 	runs   []*reports.Run
 	cases  []reports.Case // the runs as continuous integration sees them
 	failed []failure      // those that did not show what was asserted
@@ -37,64 +40,108 @@ func (a *app) output(p *plan, assert assertion) *output {
 	return &output{app: a, plan: p, assert: assert}
 }
 
-// total is the number of runs that the plan makes.
-func (o *output) total() int { return len(o.plan.units) * o.plan.flags.repeat }
+// total is the number of runs that the plan makes, 0 if that depends on time.
+func (o *output) total() int {
+	if o.plan.pace.budget > 0 {
+		return 0
+	}
+	return len(o.plan.units) * o.plan.flags.repeat
+}
 
-// make makes the runs of the plan and prints them. The error is that of a
-// program that cannot go on; what the runs came to is the caller's to judge.
+// many reports whether there may be several runs, each of which is told in a line.
+func (o *output) many() bool { return o.total() != 1 }
+
+// make makes the runs of the plan and prints them. The error says what could not be
+// done; what the runs that were made came to is the caller's to judge also then.
 func (o *output) make(ctx context.Context) error {
 	ci, err := o.openCI("lockcheck "+o.plan.verb, o.plan.flags)
 	if err != nil {
 		return err
 	}
-	err = o.plan.run(ctx, o.done)
+	shows := liveOptions{total: o.total(), counts: o.counted(), told: !o.many() || !o.plan.flags.json}
+	if o.plan.pace.budget > 0 {
+		shows.deadline = time.Now().Add(o.plan.pace.budget)
+	}
+	o.live = o.app.live(ctx, shows)
+	err = o.plan.run(ctx, o.live, o.judge, o.done)
+	o.live.close()
 	// Also when it was cut short: whoever reads it must see what was made.
 	err = errors.Join(err, ci.write(append(o.cases, leftOut(o.plan.missing)...)))
-	if err != nil {
-		return err
-	}
-	if len(o.runs) == 0 {
+	if len(o.runs) == 0 && err == nil {
 		return exitError{exitInterrupted, errors.New("interrupted before anything was recorded")}
 	}
-	if err := o.end(); err != nil {
-		return err
+	if len(o.runs) > 0 {
+		err = errors.Join(err, o.end())
 	}
-	if ctx.Err() != nil {
-		return exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d runs made; what was recorded is in %s", len(o.runs), o.total(), o.plan.flags.out)}
+	if err == nil && ctx.Err() != nil {
+		of := ""
+		if o.total() > 0 {
+			of = fmt.Sprintf(" of %d", o.total())
+		}
+		err = exitError{exitInterrupted, fmt.Errorf("interrupted: %d%s runs made; what was recorded is in %s", len(o.runs), of, o.plan.flags.out)}
 	}
-	return nil
+	if o.gate != nil {
+		err = errors.Join(err, o.gate.finish(o.runs, o.plan.flags.gate, err == nil && !o.cut()))
+	}
+	return err
+}
+
+// cut reports whether runs that were planned were not made, since one failed.
+func (o *output) cut() bool { return o.plan.pace.failFast && len(o.runs) < o.total() }
+
+// counted is what the command counts while it goes on.
+func (o *output) counted() string {
+	if o.assert != nil {
+		return "failure"
+	}
+	return "violation"
 }
 
 // done takes a run that has ended.
 func (o *output) done(u unit, r *reports.Run) {
 	o.runs = append(o.runs, r)
-	word, ok := string(r.Status), true
-	if o.assert != nil {
-		if ok, word = o.assert(u.scenario, r); !ok {
-			o.failed = append(o.failed, failure{r, word})
-		}
+	is := o.judge(u, r)
+	if o.assert != nil && !is.ok {
+		o.failed = append(o.failed, failure{r, is.word})
 	}
-	o.cases = append(o.cases, caseOf(r, o.assert != nil, ok, word))
+	o.cases = append(o.cases, o.caseOf(r, is))
+	if o.err != nil {
+		return
+	}
+	o.live.print(func() { o.err = o.tell(r, is.word) })
+}
+
+// tell prints a run that has ended.
+func (o *output) tell(r *reports.Run, word string) error {
 	switch {
-	case o.err != nil:
 	case o.plan.flags.json:
-		o.err = reports.JSON(o.stdout, r)
-	case o.total() > 1:
-		measured := ""
-		if len(r.Figures) > 0 {
-			measured = "; " + reports.Figures(r.Figures)
-		}
-		_, o.err = fmt.Fprintf(o.stdout, "%*d/%d  %s: %s (%s) %s%s\n",
-			len(fmt.Sprint(o.total())), len(o.runs), o.total(), title(r), word, r.Outline(), r.Duration.Round(time.Millisecond), measured)
+		return reports.JSON(o.stdout, r)
+	case !o.many():
+		return nil // it is told in full
 	}
+	place := fmt.Sprint(len(o.runs))
+	if n := o.total(); n > 0 {
+		place = fmt.Sprintf("%*d/%d", len(fmt.Sprint(n)), len(o.runs), n)
+	}
+	measured := ""
+	if len(r.Figures) > 0 {
+		measured = "; " + reports.Figures(r.Figures)
+	}
+	_, err := fmt.Fprintf(o.stdout, "%s  %s: %s (%s) %s%s\n",
+		place, title(r), word, r.Outline(), r.Duration.Round(time.Millisecond), measured)
+	return err
 }
 
 // end prints what all runs come to together.
 func (o *output) end() error {
-	if o.err != nil || o.plan.flags.json {
-		return o.err
+	if o.err != nil {
+		return environment(o.err)
 	}
-	if o.total() > 1 {
+	if o.plan.flags.json {
+		o.remarks(o.stderr) // beside the objects
+		return nil
+	}
+	if o.many() {
 		fmt.Fprintln(o.stdout)
 		if err := reports.Table(o.stdout, o.runs, o.reportOptions()); err != nil {
 			return err
@@ -109,7 +156,7 @@ func (o *output) end() error {
 	if len(o.failed) > 0 {
 		show = o.failed[0].Run
 	}
-	if o.total() == 1 || o.plan.verb == "reproduce" || len(o.failed) > 0 {
+	if !o.many() || o.plan.verb == "reproduce" || len(o.failed) > 0 {
 		_, err := harness.CheckRun(show.Dir, harness.CheckOptions{
 			Gate: o.plan.flags.gate, Text: o.stdout, Report: o.reportOptions(),
 		})
@@ -117,13 +164,26 @@ func (o *output) end() error {
 			return environment(err)
 		}
 	}
-	if o.assert != nil && (o.total() > 1 || len(o.failed) > 0) {
+	if o.assert != nil && (o.many() || len(o.failed) > 0) {
 		fmt.Fprintln(o.stdout, o.summary())
 	}
-	for _, m := range o.plan.missing {
-		fmt.Fprintf(o.stdout, "left out: backend %s: %v\n", m.backend, m.why)
-	}
+	o.remarks(o.stdout)
 	return nil
+}
+
+// remarks prints what is to be known beside the runs.
+func (o *output) remarks(w io.Writer) {
+	if o.gate != nil {
+		for _, line := range o.gate.remarks(o.runs) {
+			fmt.Fprintln(w, line)
+		}
+	}
+	if o.cut() {
+		fmt.Fprintf(w, "stopped after a run that failed: %d of %d runs made\n", len(o.runs), o.total())
+	}
+	for _, m := range o.plan.missing {
+		fmt.Fprintf(w, "left out: %s: %v\n", m.what, m.why)
+	}
 }
 
 // summary counts the runs that showed what was asserted, and names the others.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,6 @@ import (
 	"github.com/lockcheck/lockcheck/internal/harness"
 	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/nemesis/network/netns"
-	"github.com/lockcheck/lockcheck/reports"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
 
@@ -109,6 +107,8 @@ type plan struct {
 	units   []unit
 	missing []missing
 	faults  []harness.Weighted // of random schedules; nil for the scenarios' own
+	pace    pace
+	known   *baseline // violations that do not count
 }
 
 // unit is one combination, to be run flags.repeat times.
@@ -120,15 +120,15 @@ type unit struct {
 	versions map[string]string // and of their images
 }
 
-// missing is a backend that was asked for with "all", but has no servers here.
+// missing is what was asked for, but cannot be run here.
 type missing struct {
-	backend string
-	why     error
+	what string // "backend redis"
+	why  error
 }
 
 // newPlan checks flags and arguments and works out the combinations.
 func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, error) {
-	p := &plan{verb: verb, flags: f}
+	p := &plan{verb: verb, flags: f, pace: pace{parallel: 1}}
 	if f.repeat < 1 {
 		return nil, usagef("--repeat %d: must be at least 1", f.repeat)
 	}
@@ -237,7 +237,7 @@ func (p *plan) chooseBackends(defaultAll bool, scs []*scenarios.Scenario) ([]bac
 					continue
 				}
 				if err := available(b, p.flags); err != nil {
-					p.missing = append(p.missing, missing{n, err})
+					p.missing = append(p.missing, missing{"backend " + n, err})
 					continue
 				}
 				bs = append(bs, b)
@@ -323,50 +323,13 @@ func splitCommand(s string) ([]string, error) {
 	return args, nil
 }
 
-// run makes all runs of the plan and hands each to done. When ctx ends it makes
-// no more.
-func (p *plan) run(ctx context.Context, done func(unit, *reports.Run)) error {
-	cache := deploy.NewCache()
-	defer cache.Close()
-	for _, u := range p.units {
-		for n := range p.flags.repeat {
-			if ctx.Err() != nil {
-				return nil
-			}
-			out, err := filepath.Abs(p.flags.out)
-			if err != nil {
-				return environment(err)
-			}
-			sc, err := p.scenario(u, n)
-			if err != nil {
-				return environment(err)
-			}
-			r, err := harness.Run(ctx, sc, harness.Options{
-				Backend:     u.backend,
-				Resource:    u.resource,
-				Nodes:       p.flags.nodes,
-				TTL:         p.flags.ttl,
-				Seed:        p.flags.seed + int64(n),
-				Repeat:      n + 1,
-				Client:      p.command,
-				Bin:         p.binOf(u),
-				Cache:       cache,
-				Out:         out,
-				Replay:      p.replay(u, n),
-				Gate:        p.flags.gate,
-				Network:     p.flags.network,
-				Runtime:     p.flags.runtime.name,
-				Versions:    p.versionsOf(u),
-				ClientImage: p.flags.runtime.clientImage,
-			})
-			if err != nil {
-				return environment(err)
-			}
-			done(u, r)
-		}
-	}
-	return nil
+// title names what a unit runs.
+func (p *plan) title(u unit) string {
+	return fmt.Sprintf("%s on %s, %s", u.scenario.Name, u.backend.Name, p.resourceOf(u))
 }
+
+// resourceOf is the resource of a unit's runs.
+func (p *plan) resourceOf(u unit) string { return harness.ResourceOf(u.backend, u.resource) }
 
 // scenario is what the nth run of a unit runs: the unit's scenario, or its
 // workload under a random schedule.

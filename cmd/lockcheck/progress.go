@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/lockcheck/lockcheck/history"
@@ -16,7 +17,7 @@ const (
 // estimate of the time left. The caller calls done when the reading has ended.
 func (a *app) progress(o *history.ReadOptions, size int64) (done func()) {
 	width, tty := terminal(a.stderr)
-	if !tty || size == 0 {
+	if !tty || a.quiet || os.Getenv("TERM") == "dumb" || size == 0 {
 		return func() {}
 	}
 	start := time.Now()

@@ -58,25 +58,36 @@ func (a *app) replay(c *cobra.Command, dir string, repeat int, out string) error
 	if len(want) == 0 {
 		what = string(rec.Run.Status)
 	}
+	l := a.live(c.Context(), liveOptions{total: repeat, counts: "return", told: true})
+	defer l.close()
 	returned := 0
 	var runs []*reports.Run
 	for n := range repeat {
 		if c.Context().Err() != nil {
-			return exitError{exitInterrupted, fmt.Errorf("interrupted after %d of %d runs", n, repeat)}
+			break
 		}
 		o.Repeat = n + 1
+		act := l.begin(title(rec.Run), n+1)
+		o.Watch = act.observe
 		r, err := harness.Run(c.Context(), rec.Scenario, o)
 		if err != nil {
 			return environment(err)
 		}
 		runs = append(runs, r)
-		if again(rec.Run, want, r, o.Gate) {
+		is := again(rec.Run, want, r, o.Gate)
+		if is {
 			returned++
 		}
-		fmt.Fprintf(a.stdout, "%d/%d  %s: %s (%s) %s; see %s\n", n+1, repeat, title(r), r.Status, r.Outline(), r.Duration.Round(time.Millisecond), r.Dir)
+		l.print(func() {
+			fmt.Fprintf(a.stdout, "%d/%d  %s: %s (%s) %s; see %s\n", n+1, repeat, title(r), r.Status, r.Outline(), r.Duration.Round(time.Millisecond), r.Dir)
+		})
+		act.end("", is, !is && (r.Status == reports.Error || r.Status == reports.Inconclusive))
 	}
-	fmt.Fprintf(a.stdout, "it was %s, and that returned in %d of %d runs\n", what, returned, repeat)
+	l.close()
+	fmt.Fprintf(a.stdout, "it was %s, and that returned in %d of %d runs\n", what, returned, len(runs))
 	switch {
+	case c.Context().Err() != nil:
+		return exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d runs made, the last cut short", len(runs), repeat)}
 	case returned == repeat:
 		return nil
 	case !slices.ContainsFunc(runs, func(r *reports.Run) bool { return r.Status != reports.Error }):

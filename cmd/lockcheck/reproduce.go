@@ -10,6 +10,7 @@ import (
 
 func (a *app) reproduceCommand() *cobra.Command {
 	var f runFlags
+	var how pace
 	c := &cobra.Command{
 		Use:   "reproduce NAME|FILE",
 		Short: "Reproduce the violation that a scenario is about",
@@ -22,6 +23,9 @@ violation came in every run, and 1 if it did not.`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := newPlan("reproduce", f, args, false)
+			if err == nil {
+				err = p.setPace(how)
+			}
 			if err != nil {
 				return err
 			}
@@ -31,13 +35,12 @@ violation came in every run, and 1 if it did not.`,
 				}
 			}
 			out := a.output(p, reproduced)
-			if err := out.make(c.Context()); err != nil {
-				return err
-			}
-			return ended(out.assertion(statusNotReproduced))
+			err = out.make(c.Context())
+			return finally(out.assertion(statusNotReproduced), err)
 		},
 	}
 	f.add(c)
+	how.add(c)
 	return c
 }
 

@@ -15,19 +15,20 @@ var schemas = map[string]func() []byte{
 	"scenario": scenarios.Schema,
 	"protocol": client.Schema,
 	"run":      reports.RunSchema,
+	"baseline": baselineFormat,
 }
 
 func (a *app) schemaCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "schema [scenario|protocol|run]",
+		Use:   "schema [scenario|protocol|run|baseline]",
 		Short: "Print the JSON Schema of scenario files, or of what programs read",
-		Long: `Print a JSON Schema: of scenario files, of the messages of the client protocol, or
-of the lines of "lockcheck run --json".
+		Long: `Print a JSON Schema: of scenario files, of the messages of the client protocol,
+of the lines of "lockcheck run --json", or of files of known violations.
 Editors that know YAML use the first to complete and check: save it beside your
 scenarios and name it in their first line,
   # yaml-language-server: $schema=scenario.schema.json`,
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"scenario", "protocol", "run"},
+		ValidArgs: []string{"scenario", "protocol", "run", "baseline"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			schema := schemas["scenario"]
 			if len(args) > 0 {

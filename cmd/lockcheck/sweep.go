@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/internal/deploy"
 	"github.com/lockcheck/lockcheck/internal/harness"
 	"github.com/lockcheck/lockcheck/reports"
@@ -75,22 +76,39 @@ func (a *app) sweep(c *cobra.Command, p *plan, s harness.Sweep) error {
 	u := p.units[0]
 	cache := deploy.NewCache()
 	defer cache.Close()
+	l := a.live(c.Context(), liveOptions{total: len(s.TTLs), each: "lease", told: true})
+	defer l.close()
+	// What is measured of a lease takes many pauses: they are told as they go.
+	var act *activity
+	n := 0
 	points, err := harness.RunSweep(c.Context(), s, harness.Options{
 		Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, Seed: p.flags.seed, Repeat: 1,
 		Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
 		Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out,
+		Watch: func(e history.Event) { act.observe(e) },
+	}, func(ttl time.Duration) {
+		n++
+		act = l.begin(fmt.Sprintf("lease %v on %s", ttl, u.backend.Name), n)
 	}, func(pt harness.SweepPoint) {
-		fmt.Fprintf(a.stderr, "lease %v: %d of %d pauses violated it, recovery %v, in %v\n",
-			pt.TTL, pt.Violations, pt.Pauses, pt.Recovery().Round(time.Millisecond), pt.Run.Duration.Round(time.Millisecond))
+		l.print(func() {
+			fmt.Fprintf(a.stderr, "lease %v: %d of %d pauses violated it, recovery %v, in %v\n",
+				pt.TTL, pt.Violations, pt.Pauses, pt.Recovery().Round(time.Millisecond), pt.Run.Duration.Round(time.Millisecond))
+		})
+		act.end("", false, pt.Run.Status == reports.Error || pt.Run.Status == reports.Inconclusive)
 	})
+	l.close()
 	if err != nil {
 		return environment(err)
 	}
-	if c.Context().Err() != nil {
-		return exitError{exitInterrupted, fmt.Errorf("interrupted")}
+	interrupted := exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d leases measured", len(points), len(s.TTLs))}
+	if c.Context().Err() != nil && len(points) == 0 {
+		return interrupted
 	}
 	if err := a.writeSweep(out, p, s, points); err != nil {
 		return environment(err)
+	}
+	if c.Context().Err() != nil {
+		return interrupted
 	}
 	for _, pt := range points {
 		if pt.Run.Status == reports.Error || pt.Run.Status == reports.Inconclusive {

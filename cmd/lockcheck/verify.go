@@ -13,6 +13,7 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	var f runFlags
+	var how pace
 	c := &cobra.Command{
 		Use:   "verify NAME|FILE|SUITE...",
 		Short: "Check that scenarios come out as their files expect, violations included",
@@ -25,17 +26,19 @@ Without --backend, every backend whose servers are found is used.`,
 		ValidArgsFunction: completeScenarios,
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := newPlan("verify", f, args, true)
+			if err == nil {
+				err = p.setPace(how)
+			}
 			if err != nil {
 				return err
 			}
 			out := a.output(p, asExpected)
-			if err := out.make(c.Context()); err != nil {
-				return err
-			}
-			return ended(out.assertion(statusNotReproduced))
+			err = out.make(c.Context())
+			return finally(out.assertion(statusNotReproduced), err)
 		},
 	}
 	f.add(c)
+	how.add(c)
 	return c
 }
 

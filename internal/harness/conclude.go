@@ -127,7 +127,8 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 			}
 		}
 	}
-	meta.Status = status(rep, end, gate)
+	meta.Status = status(rep, end, gate, meta.Known)
+	meta.Faults, meta.GrantsUnderFault = tally(h)
 	meta.Remarks = end.remarks
 	meta.Figures = figures(h, end.figures)
 	meta.Reasons = append(end.reasons, doubts(rep, gate)...)
@@ -257,7 +258,7 @@ func endOf(h *history.History) ending {
 			s.remarks = append(s.remarks, e.Error)
 		case excusedEvent:
 			s.excused = append(s.excused, e.Key)
-		case endEvent:
+		case EndEvent:
 			complete = true
 		case errorEvent:
 			s.failed = true
@@ -281,10 +282,11 @@ func statesLease(h *history.History) bool {
 	return slices.ContainsFunc(h.Terms, func(t history.Term) bool { return t.TTL > 0 })
 }
 
-// status ranks what a run came to: a violation outranks everything else.
-func status(rep *checker.Report, s ending, gate []string) reports.Status {
+// status ranks what a run came to: a violation outranks everything else, unless it
+// is known.
+func status(rep *checker.Report, s ending, gate, known []string) reports.Status {
 	for _, p := range gated(rep, gate) {
-		if p.Verdict == checker.Violated {
+		if p.Verdict == checker.Violated && !slices.Contains(known, p.Name) {
 			return reports.Violation
 		}
 	}

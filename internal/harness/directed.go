@@ -19,7 +19,7 @@ import (
 
 // Events of the harness, beside those that history names.
 const (
-	endEvent          = "end"          // the run came to its end; without it the history was cut off
+	EndEvent          = "end"          // the run came to its end; without it the history was cut off
 	excusedEvent      = "excused"      // a property, its key, that does not count, and why
 	remarkEvent       = "remark"       // something that a reader should know
 	inconclusiveEvent = "inconclusive" // why the run proves nothing

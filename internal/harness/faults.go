@@ -36,9 +36,11 @@ type FaultCheck struct {
 
 // VerifyFaults injects every registered fault on what it can be injected on of a
 // backend: a client, a server of each software, or all servers. It heals each, and
-// sees that a lock is granted again. The error is that of a run that could not be
-// made, or be ended in order; there may be checks all the same.
-func VerifyFaults(ctx context.Context, o Options) ([]FaultCheck, error) {
+// sees that a lock is granted again. Begin, if it is not nil, is told which fault
+// comes next, the nth of so many. The error is that of a run that could not be made,
+// or be ended in order; there may be checks all the same. When ctx ends, those that
+// were made are returned, and no error for that.
+func VerifyFaults(ctx context.Context, o Options, begin func(fault string, n, of int)) ([]FaultCheck, error) {
 	sc := &scenarios.Scenario{
 		Name: "faults", Clients: []string{"A", "B", "C"}, Key: scenarios.DefaultKey,
 		TTL: scenarios.Duration{Time: scenarios.DefaultTTL}, Source: []byte("# every fault, to see whether it works here\n"),
@@ -64,21 +66,29 @@ func VerifyFaults(ctx context.Context, o Options) ([]FaultCheck, error) {
 			err = errors.Join(err, r.tearDown(ctx))
 		}()
 		if err := r.setUp(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
 			return err
 		}
 		// After a failover another server is the primary.
-		for _, name := range last(nemesis.Names(), "failover") {
+		names := last(nemesis.Names(), "failover")
+		for n, name := range names {
+			if begin != nil {
+				begin(name, n+1, len(names))
+			}
 			for _, t := range v.trials(ctx, name) {
-				if err := ctx.Err(); err != nil {
-					return err
+				check := v.verifyFault(ctx, name, t)
+				if ctx.Err() != nil {
+					return nil // which may be why it is not effective
 				}
-				checks = append(checks, v.verifyFault(ctx, name, t))
+				checks = append(checks, check)
 			}
 		}
 		return nil
 	}
 	err = play()
-	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: endEvent})
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: EndEvent})
 	if err := errors.Join(err, r.rec.Close()); err != nil {
 		return checks, fmt.Errorf("%s: %w", r.meta.Dir, err)
 	}

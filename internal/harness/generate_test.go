@@ -187,7 +187,7 @@ func TestRateStepsBackFromLuck(t *testing.T) {
 	} {
 		runs := 0
 		var f Found
-		got, err := f.rate(trail, func(of candidate) (bool, error) {
+		got, err := f.rate(t.Context(), trail, func(of candidate) (bool, error) {
 			runs++
 			return of.length.TTLs >= c.least || runs%2 == 0, nil
 		})
@@ -206,7 +206,7 @@ func TestRepeatedRunsNoMoreThanItMust(t *testing.T) {
 		{"hhh", 3, 3, 3}, {"-hh", 2, 2, 3}, {"---", 2, 0, 2}, {"-hh", 3, 0, 1}, {"h--", 2, 1, 3},
 	} {
 		runs := 0
-		hits, of, err := repeated(func() (bool, error) { runs++; return c.outcomes[runs-1] == 'h', nil }, c.k, len(c.outcomes))
+		hits, of, err := repeated(t.Context(), func() (bool, error) { runs++; return c.outcomes[runs-1] == 'h', nil }, c.k, len(c.outcomes))
 		if err != nil || hits != c.hits || of != c.of || runs != of {
 			t.Errorf("%s, %d wanted: %d of %d after %d runs, want %d of %d", c.outcomes, c.k, hits, of, runs, c.hits, c.of)
 		}

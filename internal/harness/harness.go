@@ -48,6 +48,10 @@ type Options struct {
 	// as processes of this machine.
 	ClientImage string
 	Gate        []string // properties whose violation counts; nil is all
+	Known       []string // properties whose violation is known, and does not count
+	// Watch is told every event of the history, in order, as it is recorded. It
+	// must be quick: the run waits for it. Nil is nobody.
+	Watch func(history.Event)
 }
 
 // Files of a run's folder.
@@ -108,7 +112,7 @@ func Run(ctx context.Context, sc *scenarios.Scenario, o Options) (*reports.Run, 
 	if err := r.play(ctx); err != nil {
 		r.fail(ctx, err)
 	}
-	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: endEvent})
+	r.rec.Record(history.Event{Process: history.Harness, Type: history.Info, F: EndEvent})
 	if err := r.rec.Close(); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.meta.Dir, err)
 	}
@@ -116,10 +120,16 @@ func Run(ctx context.Context, sc *scenarios.Scenario, o Options) (*reports.Run, 
 	return &r.meta, conclude(&r.meta, o.Gate)
 }
 
+// ResourceOf is the kind of resource that a run has if one is asked for; "" is the
+// backend's default.
+func ResourceOf(b backends.Backend, asked string) string {
+	return cmp.Or(asked, b.Resource, "unfenced")
+}
+
 // newRun makes the run's folder and starts its history.
 func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	r := &run{Options: o, scenario: sc, clients: map[string]*directed{}, hit: map[string]bool{}}
-	r.Resource = cmp.Or(o.Resource, o.Backend.Resource, "unfenced")
+	r.Resource = ResourceOf(o.Backend, o.Resource)
 	r.ttl = cmp.Or(o.TTL, sc.TTL.Of(0))
 	var remark string
 	if o.Backend.MinTTL != nil {
@@ -145,6 +155,7 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 		Dir:      dir,
 		Replay:   o.Replay,
 		Violates: sc.Violates,
+		Known:    o.Known,
 	}
 	if err := writeJSON(filepath.Join(dir, runFile), r.meta); err != nil {
 		return nil, err
@@ -157,6 +168,9 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	}
 	if r.rec, err = history.Create(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
+	}
+	if o.Watch != nil {
+		r.rec.Watch(o.Watch)
 	}
 	header := encode(map[string]any{
 		"schema": reports.Schema, "scenario": sc.Name, "backend": o.Backend.Name, "resource": r.Resource,

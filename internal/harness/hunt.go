@@ -25,6 +25,9 @@ type HuntOptions struct {
 	Save       string        // file for the shrunk scenario
 	// Progress is told what happens, a line each.
 	Progress func(line string)
+	// Ran is told of each run, also of those that shrinking takes, what it came to:
+	// whether it was a hit, and whether it proved nothing.
+	Ran func(hit, unproved bool)
 }
 
 // Found is what a hunt found.
@@ -72,9 +75,13 @@ func Hunt(ctx context.Context, o HuntOptions) (*Found, error) {
 		if err != nil {
 			return nil, err
 		}
+		violated := Violated(r, o.Properties)
+		if ctx.Err() != nil && len(violated) == 0 {
+			return f, os.RemoveAll(r.Dir) // it was cut short
+		}
 		f.Runs++
 		f.Elapsed = time.Since(begin)
-		violated := Violated(r, o.Properties)
+		o.ran(r, len(violated) > 0)
 		o.Progress(fmt.Sprintf("run %d, seed %d, %d faults: %s", f.Runs, run.Seed, len(sc.Nemesis), f.count(r, violated)))
 		if len(violated) == 0 {
 			// Thousands of runs in which nothing was found are of no use.
@@ -94,6 +101,12 @@ func Hunt(ctx context.Context, o HuntOptions) (*Found, error) {
 		o.Progress(fmt.Sprintf("that came by luck (%d of %d runs): on", f.Hits, f.Of))
 	}
 	return f, nil
+}
+
+func (o HuntOptions) ran(r *reports.Run, hit bool) {
+	if o.Ran != nil {
+		o.Ran(hit, !hit && r.Status != reports.Pass)
+	}
 }
 
 // count counts what a run came to, and says it.
@@ -138,10 +151,12 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 		if err != nil {
 			return false, err
 		}
-		return slices.Contains(Violated(r, []string{f.Property}), f.Property), os.RemoveAll(r.Dir)
+		hit := slices.Contains(Violated(r, []string{f.Property}), f.Property)
+		o.ran(r, hit)
+		return hit, os.RemoveAll(r.Dir)
 	}
 	judge := func(c candidate) (bool, error) {
-		hits, _, err := repeated(func() (bool, error) { return once(c) }, judgeRuns, judgeRuns)
+		hits, _, err := repeated(ctx, func() (bool, error) { return once(c) }, judgeRuns, judgeRuns)
 		return hits == judgeRuns, err
 	}
 	whole := candidate{entries: sc.Nemesis, length: sc.Workload.For}
@@ -155,7 +170,7 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 			return false, err
 		}
 	}
-	best, err := f.rate(trail, once)
+	best, err := f.rate(ctx, trail, once)
 	if err != nil {
 		return false, err
 	}
@@ -165,11 +180,11 @@ func (f *Found) shrink(ctx context.Context, o HuntOptions, sc *scenarios.Scenari
 // rate measures how often a schedule shows the violation. Of the trail that
 // shrinking has left it takes the last that does so often enough: what luck has
 // let through on the way is given up, by halves.
-func (f *Found) rate(trail []candidate, once func(candidate) (bool, error)) (c candidate, err error) {
+func (f *Found) rate(ctx context.Context, trail []candidate, once func(candidate) (bool, error)) (c candidate, err error) {
 	for at := len(trail) - 1; ; at /= 2 {
 		c = trail[at]
-		f.Hits, f.Of, err = repeated(func() (bool, error) { return once(c) }, rateHits, rateRuns)
-		if err != nil || f.Hits >= rateHits || at == 0 {
+		f.Hits, f.Of, err = repeated(ctx, func() (bool, error) { return once(c) }, rateHits, rateRuns)
+		if err != nil || f.Hits >= rateHits || at == 0 || ctx.Err() != nil {
 			return c, err
 		}
 	}
@@ -177,8 +192,8 @@ func (f *Found) rate(trail []candidate, once func(candidate) (bool, error)) (c c
 
 // save saves a schedule as a scenario, with its hit rate.
 func (f *Found) save(o HuntOptions, c candidate, sc *scenarios.Scenario, ttl time.Duration, seed int64) (err error) {
-	comment := fmt.Sprintf("Found by a hunt on %s (resource %s, TTL %v, seed %d) and shrunk from %d faults to %d:\n%s is violated. Reproduced in %d of %d runs.",
-		f.Run.Backend, f.Run.Resource, ttl, seed, len(sc.Nemesis), len(c.entries), f.Property, f.Hits, f.Of)
+	comment := fmt.Sprintf("Found by a hunt on %s (resource %s, TTL %v, seed %d) and shrunk from %d faults to %d:\n%s is violated. %s.",
+		f.Run.Backend, f.Run.Resource, ttl, seed, len(sc.Nemesis), len(c.entries), f.Property, f.Rated())
 	if f.Shrunk, err = c.scenario(sc, comment); err != nil {
 		return err
 	}
@@ -195,13 +210,24 @@ func (f *Found) save(o HuntOptions, c candidate, sc *scenarios.Scenario, ttl tim
 	return nil
 }
 
-// repeated runs n times, or until fewer than k hits have become certain, and
-// returns the hits and the number of runs.
-func repeated(run func() (bool, error), k, n int) (hits, of int, err error) {
-	for of < n && hits+n-of >= k {
+// Rated says how often the shrunk scenario showed the violation.
+func (f *Found) Rated() string {
+	if f.Of == 0 {
+		return "It was not run again, since the hunt was interrupted"
+	}
+	return fmt.Sprintf("Reproduced in %d of %d runs", f.Hits, f.Of)
+}
+
+// repeated runs n times, or until fewer than k hits have become certain, or ctx ends,
+// and returns the hits and the number of runs. One that was cut short is not counted.
+func repeated(ctx context.Context, run func() (bool, error), k, n int) (hits, of int, err error) {
+	for of < n && hits+n-of >= k && ctx.Err() == nil {
 		hit, err := run()
 		if err != nil {
 			return hits, of, err
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		of++
 		if hit {

@@ -37,7 +37,7 @@ func saveOptions(dir string, o Options) error {
 // Recorded is a run as its folder tells of it.
 type Recorded struct {
 	Scenario *scenarios.Scenario // as it was run: with the schedule, if that was a random one
-	Options  Options             // without Cache, Out and Replay
+	Options  Options             // without Cache, Out, Replay and Watch
 	Run      *reports.Run
 }
 
@@ -73,12 +73,13 @@ func Reload(dir string) (*Recorded, error) {
 	}
 	return &Recorded{sc, Options{
 		Backend: backend, Resource: run.Resource, Nodes: a.Nodes, TTL: run.TTL, Seed: run.Seed, Repeat: 1,
-		Client: a.Client, Bin: a.Bin, Gate: a.Gate, Network: a.Network,
+		Client: a.Client, Bin: a.Bin, Gate: a.Gate, Known: run.Known, Network: a.Network,
 		Runtime: run.Runtime, Versions: a.Versions, ClientImage: a.ClientImage,
 	}, run}, nil
 }
 
-// Violated returns the properties that a run violates: those of gate, or all.
+// Violated returns the properties that a run violates: those of gate, or all. Those
+// that are known to be violated are among them.
 func Violated(r *reports.Run, gate []string) []string {
 	asked := len(gate) > 0
 	if !asked {

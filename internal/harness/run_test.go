@@ -371,7 +371,7 @@ func TestEveryFaultTakesEffect(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			o := options(t, backend)
 			o.TTL = 5 * time.Second
-			checks, err := harness.VerifyFaults(t.Context(), o)
+			checks, err := harness.VerifyFaults(t.Context(), o, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -114,9 +114,10 @@ func (s Sweep) scenario(ttl time.Duration, pauses []time.Duration) (*scenarios.S
 	return sc, nil
 }
 
-// RunSweep measures one point after the other and hands each to done. When ctx
-// ends it makes no more.
-func RunSweep(ctx context.Context, s Sweep, o Options, done func(SweepPoint)) ([]SweepPoint, error) {
+// RunSweep measures one point after the other: begin is told its lease, and done what
+// was measured. When ctx ends it makes no more; a point that was cut short is not
+// one.
+func RunSweep(ctx context.Context, s Sweep, o Options, begin func(ttl time.Duration), done func(SweepPoint)) ([]SweepPoint, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
@@ -131,9 +132,13 @@ func RunSweep(ctx context.Context, s Sweep, o Options, done func(SweepPoint)) ([
 			return points, err
 		}
 		o.TTL = ttl
+		begin(ttl)
 		r, err := Run(ctx, sc, o)
 		if err != nil {
 			return points, err
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		p, err := measure(r.Dir)
 		if err != nil {
