@@ -13,7 +13,7 @@ import (
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	Unit  string  `json:"unit,omitempty"` // "ms", "1/s", or "" for a plain number
+	Unit  string  `json:"unit,omitempty"` // "ms", "1/s", "%", or "" for a plain number
 	// Of is of how many observations the value is the mean, the least or the
 	// greatest; 0 if it is a single one.
 	Of int `json:"of,omitempty"`
@@ -27,10 +27,29 @@ func (f Figure) String() string {
 		return f.Name + " not measured: " + f.Missing
 	}
 	s := f.Name + " " + f.value(f.Value)
+	if f.Unit == "%" && f.Of > 0 {
+		k := int(math.Round(f.Value * float64(f.Of) / 100))
+		low, high := Wilson(k, f.Of)
+		return s + fmt.Sprintf(" (%d of %d; 95 %%: %.1f to %.1f %%)", k, f.Of, 100*low, 100*high)
+	}
 	if f.Of > 1 {
 		s += fmt.Sprintf(" (of %d)", f.Of)
 	}
 	return s
+}
+
+// Wilson is between what the rate of something lies that was seen in k of n
+// independent cases, at a confidence of 95 %: the score interval of E. B. Wilson (Journal
+// of the American Statistical Association 22, 1927).
+func Wilson(k, n int) (low, high float64) {
+	const z = 1.959964
+	if n == 0 {
+		return 0, 1
+	}
+	p, m := float64(k)/float64(n), float64(n)
+	mid := (p + z*z/(2*m)) / (1 + z*z/m)
+	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
+	return max(mid-half, 0), min(mid+half, 1)
 }
 
 // value writes a value in the figure's unit, with three digits that count.

@@ -3,6 +3,7 @@ package reports_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/lockcheck/lockcheck/reports"
@@ -75,5 +76,22 @@ func TestFiguresAreInTheReportAndInJSON(t *testing.T) {
 	}
 	if got := again.Figure("acquire"); got.Missing == "" {
 		t.Errorf("a figure that was not asked for is %s", got)
+	}
+}
+
+// The bounds are those of published tables of the score interval.
+func TestAPartIsToldWithItsInterval(t *testing.T) {
+	for _, c := range []struct {
+		k, n      int
+		low, high float64
+	}{{0, 10, 0, 0.2775}, {10, 10, 0.7225, 1}, {5, 10, 0.2366, 0.7634}, {18, 100, 0.1170, 0.2667}, {0, 0, 0, 1}} {
+		low, high := reports.Wilson(c.k, c.n)
+		if math.Abs(low-c.low) > 5e-4 || math.Abs(high-c.high) > 5e-4 {
+			t.Errorf("Wilson(%d, %d) is %.4f to %.4f, want %.4f to %.4f", c.k, c.n, low, high, c.low, c.high)
+		}
+	}
+	f := reports.Figure{Name: "lost-updates", Unit: "%", Value: 18, Of: 100}
+	if got, want := f.String(), "lost-updates 18.0 % (18 of 100; 95 %: 11.7 to 26.7 %)"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Figure is something that a run can measure, beside its verdicts.
 type Figure struct {
 	Name string
-	Unit string // "ms", "1/s", or "" for a plain number
+	Unit string // "ms", "1/s", "%", or "" for a plain number
 	Doc  string // what is measured, in one line
 }
 
@@ -29,6 +29,7 @@ func Figures() []Figure {
 		{"waiters", "", "clients that wait when the lock is released, on average"},
 		{"events-per-release", "", "events that the servers of an etcd cluster send to those who watch, by releases"},
 		{"tries-per-release", "", "SET commands that a Redis server executes, by releases"},
+		{"lost-updates", "%", "acknowledged updates, a write after a read of the same section, that a later write overwrote without having read them"},
 	}
 }
 

@@ -69,6 +69,9 @@ func (w Workload) String() string {
 			pairs = append(pairs, d.name+": "+d.String())
 		}
 	}
+	if w.Vary != defaultVary {
+		pairs = append(pairs, fmt.Sprintf("vary: %d", w.Vary))
+	}
 	pairs = append(pairs, fmt.Sprintf("check: %v", w.Check), "body: "+w.Body)
 	if !w.For.IsZero() {
 		pairs = append(pairs, "for: "+w.For.String())

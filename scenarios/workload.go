@@ -14,8 +14,9 @@ type Workload struct {
 	// Wait is how long an acquire waits for the lock; 0 is a single try.
 	Wait Duration
 	// Work is the length of the section under the lock, Think the pause after
-	// it; both vary at random, by a fifth and by a half.
+	// it; both vary at random, by Vary percent and by a half.
 	Work, Think Duration
+	Vary        int
 	// Renew is the time from one renewal to the next while a client works; 0
 	// for none.
 	Renew Duration
@@ -94,18 +95,21 @@ const (
 	maxClients    = 500
 	maxKeys       = 10_000
 	maxOperations = 10_000_000
+	maxVary       = 100
+	defaultVary   = 20
 )
 
 // clientName returns the name of the i-th client of a workload, from 1.
 func clientName(i int) string { return "c" + strconv.Itoa(i) }
 
 func workloadFields(w *Workload) []field {
-	w.Wait = Duration{TTLs: 2}
+	w.Wait, w.Vary = Duration{TTLs: 2}, defaultVary
 	return []field{
 		{"clients", "number of clients, named c1, c2, ...", true, number(&w.Clients)},
 		{"keys", "number of locks that they contend for; 1 if left out", false, number(&w.Keys)},
 		{"wait", "how long an acquire waits for the lock, 0s for a single try; 2 ttl if left out", false, duration(&w.Wait)},
 		{"work", "length of the section under the lock; none if left out", false, duration(&w.Work)},
+		{"vary", "by how many percent the work is longer or shorter at random; 20 if left out", false, number(&w.Vary)},
 		{"think", "pause after a release; none if left out", false, duration(&w.Think)},
 		{"renew", "from one renewal to the next while a client works; no renewals if left out", false, duration(&w.Renew)},
 		{"check", "ask the client whether it still holds before each write, and give up if not", false, boolean(&w.Check)},
@@ -143,7 +147,7 @@ func (v *validator) workload() {
 		name  string
 		value int
 		most  int
-	}{{"clients", w.Clients, maxClients}, {"keys", w.Keys, maxKeys}, {"operations", w.Operations, maxOperations}} {
+	}{{"clients", w.Clients, maxClients}, {"keys", w.Keys, maxKeys}, {"operations", w.Operations, maxOperations}, {"vary", w.Vary, maxVary}} {
 		if n.value > n.most {
 			v.errorf(w.Line, "%q is %d: at most %d", n.name, n.value, n.most)
 		}

@@ -24,7 +24,7 @@ func TestAWorkloadIsReadInFull(t *testing.T) {
 	}
 	ttls := func(f float64) scenarios.Duration { return scenarios.Duration{TTLs: f} }
 	want := scenarios.Workload{
-		Clients: 3, Keys: 1, Work: ttls(0.2), Check: true, Body: "rmw",
+		Clients: 3, Keys: 1, Work: ttls(0.2), Vary: 20, Check: true, Body: "rmw",
 		For: scenarios.Duration{Time: 5 * time.Second}, Operations: 200, Line: 3,
 	}
 	if !reflect.DeepEqual(*s.Workload, want) {

@@ -116,6 +116,7 @@ var gauges = map[string]gauge{
 	"waiters":           meanWaiters,
 	eventsPerRelease:    perRelease(func(c backends.Counts) int64 { return c.Events }),
 	triesPerRelease:     perRelease(func(c backends.Counts) int64 { return c.Tries }),
+	"lost-updates":      lostUpdates,
 }
 
 func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }

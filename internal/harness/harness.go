@@ -263,6 +263,9 @@ func (r *run) setUp(ctx context.Context) error {
 			endpoints = append(endpoints, e)
 		}
 	}
+	if len(standbys) == 0 && dsn != "" && restarts(r.scenario) {
+		standbys = []string{dsn} // it goes on with itself
+	}
 	r.resource, err = resource.Open(ctx, r.Resource, resource.Options{Recorder: r.rec, DSN: dsn, Standbys: standbys})
 	if err != nil {
 		return err
@@ -272,6 +275,12 @@ func (r *run) setUp(ctx context.Context) error {
 	}
 	r.excuse()
 	return r.startObserver(ctx, endpoints)
+}
+
+// restarts reports whether servers may be restarted in a run of the scenario.
+func restarts(sc *scenarios.Scenario) bool {
+	return slices.ContainsFunc(sc.Steps, func(s scenarios.Step) bool { return s.Fault == "restart" }) ||
+		slices.ContainsFunc(sc.Nemesis, func(i scenarios.Injection) bool { return i.Fault == "restart" })
 }
 
 // resourceServer is the name of the server that a resource needs for itself.

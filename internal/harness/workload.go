@@ -142,7 +142,7 @@ func (l *loop) protected(working, finishing context.Context, key string) (bool, 
 	if held, err := l.access(finishing, first, key); !held || err != nil {
 		return held, err
 	}
-	work := l.jitter(l.Work.Of(l.run.ttl), 0.2)
+	work := l.jitter(l.Work.Of(l.run.ttl), float64(l.Vary)/100)
 	if work == 0 && l.Body != "rmw" {
 		return true, nil
 	}

@@ -84,6 +84,7 @@ func Columns() []Column {
 		{crash, "holder dies: freed after", []trialPlan{
 			{scenario: "r1-crash", asks: []Question{FreedAfter}, only: slices.Concat(onRedis, onPostgres, []string{"redlock", "postgres-lease", "memory"})},
 			{scenario: "e1-crash", asks: []Question{FreedAfter}, only: onEtcd},
+			{scenario: "a-kill", asks: []Question{RegrantedAfter}},
 			{scenario: "a3-kill", asks: []Question{NeverFreed}},
 			{scenario: "a4-kill", asks: []Question{FreedAfter}},
 		}},
