@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +48,22 @@ func newGate(f gateFlags) (*gate, error) {
 	if f.baseline != "" {
 		g.known, err = readBaseline(f.baseline)
 	}
+	if err == nil && f.writeBaseline != "" {
+		err = writableDir(filepath.Dir(f.writeBaseline)) // before the runs, so that a wrong name costs nothing
+	}
 	return g, err
+}
+
+// writableDir says whether files can be made in a folder.
+func writableDir(dir string) error {
+	f, err := os.CreateTemp(dir, ".lockcheck-*")
+	if err != nil {
+		return environment(fmt.Errorf("--write-baseline: %w", err))
+	}
+	if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
+		return environment(fmt.Errorf("--write-baseline: %w", err))
+	}
+	return nil
 }
 
 // lets reports whether a run by itself does not keep the gate shut. It takes no
@@ -136,7 +154,11 @@ func (g *gate) finish(runs []*reports.Run, gated []string, complete bool) error 
 // rateOf says how often runs violated what counts, and what that says of the rate.
 func rateOf(runs []*reports.Run) string {
 	var decided, violations, faults, grants int
+	what := "violation"
 	for _, r := range runs {
+		if len(r.Known) > 0 {
+			what = "new violation"
+		}
 		switch r.Status {
 		case reports.Violation:
 			violations++
@@ -151,7 +173,7 @@ func rateOf(runs []*reports.Run) string {
 	if decided == 0 {
 		return fmt.Sprintf("none of %s proved anything", counted(len(runs), "run"))
 	}
-	s := fmt.Sprintf("%s in %s, %s, %s under fault", counted(violations, "violation"), counted(decided, "run"), counted(faults, "fault"), counted(grants, "grant"))
+	s := fmt.Sprintf("%s in %s, %s, %s under fault", counted(violations, what), counted(decided, "run"), counted(faults, "fault"), counted(grants, "grant"))
 	if violations == decided {
 		return s
 	}

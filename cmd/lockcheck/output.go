@@ -48,6 +48,14 @@ func (o *output) total() int {
 	return len(o.plan.units) * o.plan.flags.repeat
 }
 
+// made counts the runs that were made.
+func (o *output) made() string {
+	if o.total() == 0 {
+		return counted(len(o.runs), "run")
+	}
+	return fmt.Sprintf("%d of %s", len(o.runs), counted(o.total(), "run"))
+}
+
 // many reports whether there may be several runs, each of which is told in a line.
 func (o *output) many() bool { return o.total() != 1 }
 
@@ -74,20 +82,13 @@ func (o *output) make(ctx context.Context) error {
 		err = errors.Join(err, o.end())
 	}
 	if err == nil && ctx.Err() != nil {
-		of := ""
-		if o.total() > 0 {
-			of = fmt.Sprintf(" of %d", o.total())
-		}
-		err = exitError{exitInterrupted, fmt.Errorf("interrupted: %d%s runs made; what was recorded is in %s", len(o.runs), of, o.plan.flags.out)}
+		err = exitError{exitInterrupted, fmt.Errorf("interrupted: %s made; what was recorded is in %s", o.made(), o.plan.flags.out)}
 	}
 	if o.gate != nil {
-		err = errors.Join(err, o.gate.finish(o.runs, o.plan.flags.gate, err == nil && !o.cut()))
+		err = errors.Join(err, o.gate.finish(o.runs, o.plan.flags.gate, err == nil && !o.plan.cut))
 	}
 	return err
 }
-
-// cut reports whether runs that were planned were not made, since one failed.
-func (o *output) cut() bool { return o.plan.pace.failFast && len(o.runs) < o.total() }
 
 // counted is what the command counts while it goes on.
 func (o *output) counted() string {
@@ -101,7 +102,7 @@ func (o *output) counted() string {
 func (o *output) done(u unit, r *reports.Run) {
 	o.runs = append(o.runs, r)
 	is := o.judge(u, r)
-	if o.assert != nil && !is.ok {
+	if !is.ok {
 		o.failed = append(o.failed, failure{r, is.word})
 	}
 	o.cases = append(o.cases, o.caseOf(r, is))
@@ -156,7 +157,7 @@ func (o *output) end() error {
 	if len(o.failed) > 0 {
 		show = o.failed[0].Run
 	}
-	if !o.many() || o.plan.verb == "reproduce" || len(o.failed) > 0 {
+	if !o.many() || o.plan.verb == "reproduce" || o.assert != nil && len(o.failed) > 0 {
 		_, err := harness.CheckRun(show.Dir, harness.CheckOptions{
 			Gate: o.plan.flags.gate, Text: o.stdout, Report: o.reportOptions(),
 		})
@@ -164,7 +165,7 @@ func (o *output) end() error {
 			return environment(err)
 		}
 	}
-	if o.assert != nil && (o.many() || len(o.failed) > 0) {
+	if o.many() || o.assert != nil && len(o.failed) > 0 {
 		fmt.Fprintln(o.stdout, o.summary())
 	}
 	o.remarks(o.stdout)
@@ -178,8 +179,8 @@ func (o *output) remarks(w io.Writer) {
 			fmt.Fprintln(w, line)
 		}
 	}
-	if o.cut() {
-		fmt.Fprintf(w, "stopped after a run that failed: %d of %d runs made\n", len(o.runs), o.total())
+	if o.plan.cut {
+		fmt.Fprintf(w, "stopped after a run that failed: %s made\n", o.made())
 	}
 	for _, m := range o.plan.missing {
 		fmt.Fprintf(w, "left out: %s: %v\n", m.what, m.why)
@@ -189,8 +190,11 @@ func (o *output) remarks(w io.Writer) {
 // summary counts the runs that showed what was asserted, and names the others.
 func (o *output) summary() string {
 	word := "reproduced"
-	if o.plan.verb == "verify" {
+	switch o.plan.verb {
+	case "verify":
 		word = "as expected"
+	case "run":
+		word = "passed"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d %s", len(o.runs)-len(o.failed), len(o.runs), word)

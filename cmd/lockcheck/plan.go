@@ -109,6 +109,7 @@ type plan struct {
 	faults  []harness.Weighted // of random schedules; nil for the scenarios' own
 	pace    pace
 	known   *baseline // violations that do not count
+	cut     bool      // some runs were not made, since one failed; run sets it
 }
 
 // unit is one combination, to be run flags.repeat times.

@@ -70,6 +70,11 @@ func (q *queue) take() (job, bool) {
 	if q.stopped {
 		return job{}, false
 	}
+	return q.next()
+}
+
+// next is take with mu.
+func (q *queue) next() (job, bool) {
 	var of, n int
 	if q.budget == 0 {
 		if of, n = q.at/q.repeat, q.at%q.repeat; of == len(q.units) {
@@ -110,6 +115,18 @@ func (q *queue) stop() {
 	q.stopped = true
 }
 
+// cut reports whether there would be more runs if it had not been stopped.
+func (q *queue) cut() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.stopped {
+		return false
+	}
+	q.stopped = false
+	_, more := q.next()
+	return more
+}
+
 // made is a run that has ended, or could not be made.
 type made struct {
 	job
@@ -119,7 +136,8 @@ type made struct {
 
 // run makes the runs of the plan. judge says what each means, as soon as it has
 // ended, and done is handed them in order, one at a time. When ctx ends no more are
-// begun. The error is of the kind that keeps runs from being made.
+// begun, and none after one that fails if the pace is so: p.cut says that this kept
+// some from being made. The error is of the kind that keeps runs from being made.
 func (p *plan) run(ctx context.Context, l *live, judge func(unit, *reports.Run) judgement, done func(unit, *reports.Run)) error {
 	cache := deploy.NewCache()
 	defer cache.Close()
@@ -175,6 +193,7 @@ func (p *plan) run(ctx context.Context, l *live, judge func(unit, *reports.Run) 
 			}
 		}
 	}
+	p.cut = q.cut()
 	return errors.Join(errs...)
 }
 
