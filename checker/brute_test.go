@@ -98,7 +98,7 @@ func parts(h *history.History, strict bool) []part {
 				continue // it was told of the loss before it could resume
 			}
 			first := p
-			first.c, first.u = min(first.c, o.Ret), min(first.u, first.c, o.Ret)
+			first.c, first.u = min(first.c, o.Call), min(first.u, first.c, o.Ret)
 			if !lapsed {
 				first.q = o.Call
 			}

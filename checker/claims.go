@@ -361,6 +361,9 @@ func (x *extraction) renew(i int32, op *history.Op) {
 			}
 			next.resumed, next.q, next.tried = true, op.Call, op.Call
 			h.close(op.Ret, op.RetIndex, byRenewal)
+			// The lease that follows may count from any time since the renewal was asked
+			// for: this one must not keep it from that.
+			h.c = min(h.c, op.Call)
 			if !lapsed {
 				h.q = op.Call
 			}
