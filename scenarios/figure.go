@@ -29,6 +29,7 @@ func Figures() []Figure {
 		{"waiters", "", "clients that wait when the lock is released, on average"},
 		{"events-per-release", "", "events that the servers of an etcd cluster send to those who watch, by releases"},
 		{"tries-per-release", "", "SET commands that a Redis server executes, by releases"},
+		{"lost-grants", "%", "grants that were forgotten: another client that asked for the lock within the lease was granted it"},
 		{"lost-updates", "%", "acknowledged updates, a write after a read of the same section, that a later write overwrote without having read them"},
 	}
 }

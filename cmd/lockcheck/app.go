@@ -53,7 +53,7 @@ promise of the lock from what was recorded.`,
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		a.reproduceCommand(), a.runCommand(), a.verifyCommand(),
-		a.replayCommand(), a.huntCommand(), a.sweepCommand(), a.matrixCommand(), a.faultsCommand(),
+		a.replayCommand(), a.huntCommand(), a.sweepCommand(), a.matrixCommand(), a.benchCommand(), a.faultsCommand(),
 		a.checkCommand(), a.shrinkCommand(), a.explainCommand(), a.plotCommand(), a.serveCommand(), a.listCommand(),
 		a.protocolCheckCommand(), a.mutantsCommand(), a.schemaCommand(), a.doctorCommand(), a.cleanupCommand(), a.versionCommand(), a.referenceCommand(),
 	)

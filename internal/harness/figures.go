@@ -116,6 +116,7 @@ var gauges = map[string]gauge{
 	"waiters":           meanWaiters,
 	eventsPerRelease:    perRelease(func(c backends.Counts) int64 { return c.Events }),
 	triesPerRelease:     perRelease(func(c backends.Counts) int64 { return c.Tries }),
+	"lost-grants":       lostGrants,
 	"lost-updates":      lostUpdates,
 }
 

@@ -64,3 +64,38 @@ func lostUpdates(h *history.History) (float64, int, error) {
 	}
 	return 100 * float64(lost) / float64(acked), acked, nil
 }
+
+// lostGrants is the part of the grants, in percent, that the service forgot, of those
+// of which it can be told: another client asked for the same lock while the lease
+// of the grant stood, which had not been released.
+func lostGrants(h *history.History) (float64, int, error) {
+	asked, lost := 0, 0
+	for _, g := range grants(h) {
+		end := g.Ret + h.Terms[g.Term].TTL
+		if h.Terms[g.Term].TTL == 0 {
+			continue // it is not known for how long it holds
+		}
+		for _, op := range h.Ops {
+			if op.Kind == history.KindRelease && op.Key == g.Key && op.Process == g.Process && op.Call > g.Ret {
+				end = min(end, op.Call)
+			}
+		}
+		others, granted := false, false
+		for _, op := range h.Ops {
+			if op.Kind == history.KindAcquire && op.Key == g.Key && op.Process != g.Process && op.Call > g.Ret && op.Ret < end {
+				others = true
+				granted = granted || op.Outcome == history.Done
+			}
+		}
+		if others {
+			asked++
+		}
+		if granted {
+			lost++
+		}
+	}
+	if asked == 0 {
+		return 0, 0, errors.New("nobody asked for a lock that another had")
+	}
+	return 100 * float64(lost) / float64(asked), asked, nil
+}

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -67,6 +68,61 @@ func TestUpdatesThatNobodyBuildsOnAreLost(t *testing.T) {
 			}
 			if f.Missing != c.missing || f.Value != want || f.Of != c.of {
 				t.Errorf("%+v, want %d of %d lost, missing %q", f, c.lost, c.of, c.missing)
+			}
+		})
+	}
+}
+
+// Each line of a story is when, in milliseconds, who, and what of the lock: a lease of
+// 100 ms is asked for and granted (+) or refused (-) in one millisecond, or released (r).
+func TestGrantsThatAreForgottenAreLost(t *testing.T) {
+	for _, c := range []struct {
+		name, story string
+		lost, of    int
+	}{
+		{"granted twice within a lease", "0 A +, 50 B +", 1, 1},
+		{"refused within the lease", "0 A +, 50 B -", 0, 1},
+		{"refused, and then granted", "0 A +, 50 B -, 60 B +", 1, 1},
+		{"granted after the lease", "0 A +, 150 B +", 0, 0},
+		{"granted after a release", "0 A +, 20 A r, 50 B +", 0, 0},
+		{"granted to the same client", "0 A +, 50 A +", 0, 0},
+		{"each grant counts", "0 A +, 50 B +, 80 C -", 1, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var lines strings.Builder
+			index := int64(0)
+			put := func(e history.Event) {
+				e.Index, e.Key = index, "k"
+				b, err := json.Marshal(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines.Write(append(b, '\n'))
+				index++
+			}
+			for _, part := range strings.Split(c.story, ", ") {
+				f := strings.Fields(part)
+				ms, err := strconv.ParseInt(f[0], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				what, answer, ttl := history.Acquire, history.OK, int64(100e6)
+				switch f[2] {
+				case "-":
+					answer, ttl = history.Fail, 0
+				case "r":
+					what, ttl = history.Release, 0
+				}
+				put(history.Event{Time: ms * 1e6, Process: f[1], Type: history.Invoke, F: what})
+				put(history.Event{Time: (ms + 1) * 1e6, Process: f[1], Type: answer, F: what, TTL: ttl})
+			}
+			h, err := history.Decode(strings.NewReader(lines.String()), history.ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := Measure(h, []string{"lost-grants"})[0]
+			if c.of == 0 && f.Missing == "" || f.Of != c.of || c.of > 0 && f.Value != 100*float64(c.lost)/float64(c.of) {
+				t.Errorf("%+v, want %d of %d", f, c.lost, c.of)
 			}
 		})
 	}
