@@ -12,7 +12,6 @@ import (
 	"github.com/lockcheck/lockcheck/backends"
 	"github.com/lockcheck/lockcheck/internal/deploy"
 	"github.com/lockcheck/lockcheck/internal/harness"
-	"github.com/lockcheck/lockcheck/nemesis"
 )
 
 // huntTTL keeps the runs of a hunt short: many short ones find more than
@@ -61,7 +60,7 @@ and 3 if no run was conclusive.`,
 			if p.units[0].scenario.Workload == nil {
 				return usagef("%s has steps: hunt with a workload, such as contention", p.units[0].scenario.Name)
 			}
-			if err := availableFaults(kinds); err != nil {
+			if err := p.availableFaults(kinds); err != nil {
 				return err
 			}
 			return a.hunt(c, p, kinds, hunted, within, save)
@@ -79,22 +78,6 @@ and 3 if no run was conclusive.`,
 	return c
 }
 
-// availableFaults refuses faults that cannot be injected here.
-func availableFaults(kinds []harness.Weighted) error {
-	for _, w := range kinds {
-		k, err := nemesis.Find(w.Kind)
-		if err != nil {
-			return usage(err)
-		}
-		if k.Available != nil {
-			if err := k.Available(); err != nil {
-				return environment(fmt.Errorf("fault %s is unavailable: %w", w.Kind, err))
-			}
-		}
-	}
-	return nil
-}
-
 func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted []string, within time.Duration, save string) error {
 	u := p.units[0]
 	out, err := filepath.Abs(p.flags.out)
@@ -109,15 +92,11 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 	l := a.live(c.Context(), liveOptions{counts: "violation", deadline: time.Now().Add(within), told: true})
 	defer l.close()
 	act := l.begin("hunt with "+p.title(u), 0)
+	run := p.options(u)
+	run.Seed, run.Cache, run.Out, run.Gate, run.Watch = p.flags.seed, cache, out, hunted, act.observe
 	topology := topologyOf(u.backend, backends.Options{Nodes: p.flags.nodes, TTL: p.flags.ttl})
 	f, err := harness.Hunt(c.Context(), harness.HuntOptions{
-		Scenario: u.scenario,
-		Run: harness.Options{
-			Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, TTL: p.flags.ttl, Seed: p.flags.seed,
-			Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
-			Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out, Gate: hunted,
-			Watch: act.observe,
-		},
+		Scenario: u.scenario, Run: run,
 		Faults: kinds, Properties: hunted, Time: within,
 		Servers: topology.Servers, Leader: topology.Leader, Save: save,
 		Progress: func(line string) { l.print(func() { fmt.Fprintln(a.stdout, line) }) },

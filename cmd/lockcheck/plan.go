@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -200,6 +201,9 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 			}
 		}
 	}
+	if err := p.withinReach(); err != nil {
+		return nil, err
+	}
 	if p.units, err = p.withVersions(p.units); err != nil {
 		return nil, err
 	}
@@ -207,6 +211,65 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 		return nil, usagef("nothing to run: no chosen scenario is meant for a chosen backend and resource")
 	}
 	return p, nil
+}
+
+// withinReach leaves out the units whose faults could not reach the lock. It is an
+// error of the environment if there are no others.
+func (p *plan) withinReach() error {
+	var reached []unit
+	var why error
+	for _, u := range p.units {
+		if s := harness.OutOfReach(u.scenario, p.options(u)); s != "" {
+			why = fmt.Errorf("%s is unavailable: %s", p.title(u), s)
+			p.missing = append(p.missing, missing{p.title(u), errors.New(s)})
+			continue
+		}
+		reached = append(reached, u)
+	}
+	p.units = reached
+	if len(reached) == 0 && why != nil {
+		return environment(why)
+	}
+	return nil
+}
+
+// options are those of a unit's runs that do not differ between them.
+func (p *plan) options(u unit) harness.Options {
+	return harness.Options{
+		Backend:     u.backend,
+		Resource:    u.resource,
+		Nodes:       p.flags.nodes,
+		TTL:         p.flags.ttl,
+		Client:      p.command,
+		Bin:         p.binOf(u),
+		Gate:        p.flags.gate,
+		Network:     p.flags.network,
+		Runtime:     p.flags.runtime.name,
+		Versions:    p.versionsOf(u),
+		ClientImage: p.flags.runtime.clientImage,
+	}
+}
+
+// availableFaults refuses faults that cannot be injected here, or not where a unit
+// runs.
+func (p *plan) availableFaults(kinds []harness.Weighted) error {
+	for _, w := range kinds {
+		k, err := nemesis.Find(w.Kind)
+		if err != nil {
+			return usage(err)
+		}
+		if k.Available != nil {
+			if err := k.Available(); err != nil {
+				return environment(fmt.Errorf("fault %s is unavailable: %w", w.Kind, err))
+			}
+		}
+		for _, u := range p.units {
+			if why := harness.FaultOutOfReach(w.Kind, p.options(u)); why != "" {
+				return environment(fmt.Errorf("%s: %s", p.title(u), why))
+			}
+		}
+	}
+	return nil
 }
 
 // all reports whether all backends are asked for, rather than some by name.

@@ -51,7 +51,7 @@ violations is told.`,
 					return usagef("--faults: %s has steps: random faults need a scenario with a workload, such as contention", u.scenario.Name)
 				}
 			}
-			if err := availableFaults(p.faults); err != nil {
+			if err := p.availableFaults(p.faults); err != nil {
 				return err
 			}
 			out := a.output(p, nil)

@@ -203,24 +203,9 @@ func (p *plan) make(ctx context.Context, j job, cache *deploy.Cache, out string,
 	if err != nil {
 		return nil, err
 	}
-	return harness.Run(ctx, sc, harness.Options{
-		Backend:     j.unit.backend,
-		Resource:    j.unit.resource,
-		Nodes:       p.flags.nodes,
-		TTL:         p.flags.ttl,
-		Seed:        p.flags.seed + int64(j.n),
-		Repeat:      j.n + 1,
-		Client:      p.command,
-		Bin:         p.binOf(j.unit),
-		Cache:       cache,
-		Out:         out,
-		Replay:      p.replay(j.unit, j.n),
-		Gate:        p.flags.gate,
-		Known:       p.known.of(sc.Name, j.unit.backend.Name, p.resourceOf(j.unit)),
-		Network:     p.flags.network,
-		Runtime:     p.flags.runtime.name,
-		Versions:    p.versionsOf(j.unit),
-		ClientImage: p.flags.runtime.clientImage,
-		Watch:       act.observe,
-	})
+	o := p.options(j.unit)
+	o.Seed, o.Repeat = p.flags.seed+int64(j.n), j.n+1
+	o.Known = p.known.of(sc.Name, j.unit.backend.Name, p.resourceOf(j.unit))
+	o.Cache, o.Out, o.Replay, o.Watch = cache, out, p.replay(j.unit, j.n), act.observe
+	return harness.Run(ctx, sc, o)
 }

@@ -70,7 +70,9 @@ func TestABudgetIsFilledWithWhatFits(t *testing.T) {
 func TestABudgetIsNotOverrunByARunThatWasLongBefore(t *testing.T) {
 	at := time.Unix(0, 0)
 	q := newQueue(units("a"), 1, 10*time.Second, func() time.Time { return at })
-	got := order(q, &at, func(j job) time.Duration { return []time.Duration{4 * time.Second, 3 * time.Second, 99 * time.Second}[j.n] })
+	got := order(q, &at, func(j job) time.Duration {
+		return []time.Duration{4 * time.Second, 3 * time.Second, 99 * time.Second}[j.n]
+	})
 	if want := "a0 a1"; got != want {
 		t.Errorf("the runs are %s, want %s: 3 s were left, and one took 4 s", got, want)
 	}

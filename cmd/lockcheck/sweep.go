@@ -81,12 +81,10 @@ func (a *app) sweep(c *cobra.Command, p *plan, s harness.Sweep) error {
 	// What is measured of a lease takes many pauses: they are told as they go.
 	var act *activity
 	n := 0
-	points, err := harness.RunSweep(c.Context(), s, harness.Options{
-		Backend: u.backend, Resource: u.resource, Nodes: p.flags.nodes, Seed: p.flags.seed, Repeat: 1,
-		Client: p.command, Bin: p.binOf(u), Network: p.flags.network,
-		Runtime: p.flags.runtime.name, Versions: p.versionsOf(u), ClientImage: p.flags.runtime.clientImage, Cache: cache, Out: out,
-		Watch: func(e history.Event) { act.observe(e) },
-	}, func(ttl time.Duration) {
+	o := p.options(u)
+	o.Seed, o.Repeat, o.Cache, o.Out = p.flags.seed, 1, cache, out
+	o.Watch = func(e history.Event) { act.observe(e) }
+	points, err := harness.RunSweep(c.Context(), s, o, func(ttl time.Duration) {
 		n++
 		act = l.begin(fmt.Sprintf("lease %v on %s", ttl, u.backend.Name), n)
 	}, func(pt harness.SweepPoint) {
