@@ -183,28 +183,19 @@ func (k *baseline) write(path string) error {
 
 // baselineFormat is the JSON Schema of a baseline.
 func baselineFormat() []byte {
-	s, err := jsonschema.For[baseline](nil)
-	if err != nil {
-		panic(err) // of a type that cannot be in a schema: a test makes it
+	violation := schemaOf[knownViolation](map[string]string{
+		"scenario": "name of the scenario", "backend": "as --backend names it", "resource": "as --resource names it",
+		"property": "that is violated", "note": "why it is put up with; kept when the file is written again",
+	})
+	violation.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}} // a misspelt name is refused
+	for _, p := range properties {
+		violation.Properties["property"].Enum = append(violation.Properties["property"].Enum, p)
 	}
-	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s := schemaOf[baseline](nil)
+	s.AdditionalProperties = violation.AdditionalProperties
 	s.Title = "known violations of a lock"
 	s.Description = "What `lockcheck run --baseline` reads and `--write-baseline` writes: violations that do not count."
 	s.Properties["schema"].Const = jsonschema.Ptr[any](baselineSchema)
-	list := s.Properties["violations"]
-	list.Type, list.Types = "array", nil // never null
-	for name, doc := range map[string]string{
-		"scenario": "name of the scenario", "backend": "as --backend names it", "resource": "as --resource names it",
-		"property": "that is violated", "note": "why it is put up with; kept when the file is written again",
-	} {
-		list.Items.Properties[name].Description = doc
-	}
-	for _, p := range properties {
-		list.Items.Properties["property"].Enum = append(list.Items.Properties["property"].Enum, p)
-	}
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		panic(err) // as above
-	}
-	return append(b, '\n')
+	s.Properties["violations"] = &jsonschema.Schema{Type: "array", Items: violation}
+	return printed(s)
 }

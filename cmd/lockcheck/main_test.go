@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 // testscript's own words there are
 //
 //	exits N program args...   run it: it must end with status N
+//	conforms NAME FILE LINES  each line is as the schema of that name says
 //	[redis] [etcd] [postgres]  the server is installed
 //	[root]                     these tests run as root
 func TestScripts(t *testing.T) {
@@ -37,7 +38,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TMPDIR", os.TempDir())
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "conforms": conforms},
 		Condition: func(name string) (bool, error) {
 			switch name {
 			case "redis", "etcd", "postgres":

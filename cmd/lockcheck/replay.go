@@ -17,6 +17,7 @@ import (
 func (a *app) replayCommand() *cobra.Command {
 	var repeat int
 	var out string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "replay RUNDIR",
 		Short: "Run again what a run's folder holds, and say how often the violation returned",
@@ -30,15 +31,16 @@ Of a run that violated nothing, it is that the status is the same.`,
 			if repeat < 1 {
 				return usagef("--repeat %d: must be at least 1", repeat)
 			}
-			return a.replay(c, args[0], repeat, out)
+			return a.replay(c, args[0], repeat, out, asJSON)
 		},
 	}
 	c.Flags().IntVar(&repeat, "repeat", 1, "how often to run it")
 	c.Flags().StringVar(&out, "out", "lockcheck-runs", "folder for the folders of runs")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a run")
 	return c
 }
 
-func (a *app) replay(c *cobra.Command, dir string, repeat int, out string) error {
+func (a *app) replay(c *cobra.Command, dir string, repeat int, out string, asJSON bool) error {
 	rec, err := harness.Reload(dir)
 	if err != nil {
 		return inputError(err)
@@ -58,7 +60,7 @@ func (a *app) replay(c *cobra.Command, dir string, repeat int, out string) error
 	if len(want) == 0 {
 		what = string(rec.Run.Status)
 	}
-	l := a.live(c.Context(), liveOptions{total: repeat, counts: "return", told: true})
+	l := a.live(c.Context(), liveOptions{total: repeat, counts: "return", told: !asJSON || repeat == 1})
 	defer l.close()
 	returned := 0
 	var runs []*reports.Run
@@ -79,12 +81,27 @@ func (a *app) replay(c *cobra.Command, dir string, repeat int, out string) error
 			returned++
 		}
 		l.print(func() {
+			if asJSON {
+				err = reports.JSON(a.stdout, r)
+				return
+			}
 			fmt.Fprintf(a.stdout, "%d/%d  %s: %s (%s) %s; see %s\n", n+1, repeat, title(r), r.Status, r.Outline(), r.Duration.Round(time.Millisecond), r.Dir)
 		})
-		act.end("", is, !is && (r.Status == reports.Error || r.Status == reports.Inconclusive))
+		if err != nil {
+			return environment(err)
+		}
+		word := "did not return"
+		if is {
+			word = "returned"
+		}
+		act.end(word, is, !is && (r.Status == reports.Error || r.Status == reports.Inconclusive))
 	}
 	l.close()
-	fmt.Fprintf(a.stdout, "it was %s, and that returned in %d of %d runs\n", what, returned, len(runs))
+	told := a.stdout
+	if asJSON {
+		told = a.stderr
+	}
+	fmt.Fprintf(told, "it was %s, and that returned in %d of %d runs\n", what, returned, len(runs))
 	switch {
 	case c.Context().Err() != nil:
 		return exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d runs made, the last cut short", len(runs), repeat)}
