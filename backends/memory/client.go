@@ -64,14 +64,28 @@ func (c *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 	return backends.Poll(ctx, wait, func(ctx context.Context) (backends.Grant, error) {
 		// Each try has its own name, so that one with an unknown outcome
 		// is not taken for a later one. It ends by itself.
-		h := hold{rand.Text(), time.Now().Add(c.ttl)}
+		asked := time.Now()
+		h := hold{rand.Text(), asked.Add(c.ttl)}
 		token, err := c.post(ctx, "acquire", query(key, h.owner, c.ttl), backends.ErrBusy)
 		if err != nil {
 			return backends.Grant{}, err
 		}
+		if late := backends.TooLate(asked, c.ttl); late != nil {
+			return backends.Grant{}, c.undo(ctx, key, h.owner, late)
+		}
 		c.held[key] = h
 		return backends.Grant{Token: &token, TTL: c.ttl}, nil
 	})
+}
+
+// undo gives back what was granted too late. If it cannot, the outcome is
+// unknown.
+func (c *client) undo(ctx context.Context, key, owner string, late error) error {
+	_, err := c.post(ctx, "release", query(key, owner, 0), backends.ErrNotHeld)
+	if err != nil && !errors.Is(err, backends.ErrNotHeld) {
+		return fmt.Errorf("%v; and it could not be released: %v", late, err)
+	}
+	return late
 }
 
 func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) {
@@ -79,12 +93,16 @@ func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 	if !ok {
 		return backends.Grant{}, backends.ErrNotHeld
 	}
-	until := time.Now().Add(c.ttl)
+	asked := time.Now()
 	token, err := c.post(ctx, "renew", query(key, h.owner, c.ttl), backends.ErrNotHeld)
 	if err != nil {
 		return backends.Grant{}, err
 	}
-	c.held[key] = hold{h.owner, until}
+	if late := backends.TooLate(asked, c.ttl); late != nil {
+		delete(c.held, key)
+		return backends.Grant{}, fmt.Errorf("%w: %w", backends.ErrNotHeld, c.undo(ctx, key, h.owner, late))
+	}
+	c.held[key] = hold{h.owner, asked.Add(c.ttl)}
 	return backends.Grant{Token: &token, TTL: c.ttl}, nil
 }
 

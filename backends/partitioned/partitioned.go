@@ -124,10 +124,26 @@ func (p *client) Acquire(ctx context.Context, key string, wait time.Duration) (b
 		if id == "" {
 			return backends.Grant{}, backends.ErrBusy
 		}
+		if late := backends.TooLate(asked, p.ttl); late != nil {
+			return backends.Grant{}, p.undo(ctx, key, id, late)
+		}
 		p.held[key] = assignment{id, asked.Add(p.ttl)}
 		return backends.Grant{TTL: p.ttl}, nil
 	})
 }
+
+// undo gives back what was assigned too late. If it cannot, the outcome is
+// unknown.
+func (p *client) undo(ctx context.Context, key, id string, late error) error {
+	if _, err := p.run(ctx, done, key, id); err != nil {
+		return fmt.Errorf("%v; and it could not be acknowledged: %v", late, err)
+	}
+	return late
+}
+
+// idle is how long an entry must have been idle, by the server's count, so that it
+// certainly was for the TTL: both of its times are cut to milliseconds.
+func (p *client) idle() time.Duration { return p.ttl + time.Millisecond }
 
 // next returns the id of the entry if it is delivered to this consumer now: for
 // the first time, or because the one that had it was idle.
@@ -142,7 +158,7 @@ func (p *client) next(ctx context.Context, key string) (string, error) {
 		return read[0].Messages[0].ID, nil
 	}
 	claimed, _, err := p.rdb.XAutoClaimJustID(ctx, &redis.XAutoClaimArgs{
-		Stream: key, Group: group, Consumer: p.consumer, MinIdle: p.ttl, Start: "0", Count: 1,
+		Stream: key, Group: group, Consumer: p.consumer, MinIdle: p.idle(), Start: "0", Count: 1,
 	}).Result()
 	if err != nil || len(claimed) == 0 {
 		return "", err
@@ -186,6 +202,10 @@ func (p *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 	if !had {
 		delete(p.held, key)
 		return backends.Grant{}, backends.ErrNotHeld
+	}
+	if late := backends.TooLate(asked, p.ttl); late != nil {
+		delete(p.held, key)
+		return backends.Grant{}, fmt.Errorf("%w: %w", backends.ErrNotHeld, p.undo(ctx, key, a.id, late))
 	}
 	p.held[key] = assignment{a.id, asked.Add(p.ttl)}
 	return backends.Grant{TTL: p.ttl}, nil

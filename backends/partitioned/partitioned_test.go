@@ -90,6 +90,31 @@ func TestRebalanceMovesTheKeyOfAnIdleConsumer(t *testing.T) {
 	}
 }
 
+// No key moves before its TTL is over, not by the part of a millisecond that the
+// server does not count either.
+func TestKeyStaysForTheWholeTTL(t *testing.T) {
+	const ttl = 5 * time.Millisecond
+	all := clients(t, ttl, "A", "B")
+	began := time.Now() // it has been delivered since some time after this
+	acquire(t, all[0], 0)
+	for i := range 100 {
+		for id := ""; id == ""; {
+			asked := time.Now()
+			var err error
+			if id, err = all[1-i%2].next(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			if id == "" {
+				continue
+			}
+			if took := time.Since(began); took < ttl {
+				t.Fatalf("moved after %v at most, want %v of idleness", took, ttl)
+			}
+			began = asked
+		}
+	}
+}
+
 // A server that has lost its streams is given new ones.
 func TestStreamThatIsLost(t *testing.T) {
 	all := clients(t, time.Hour, "A", "B")

@@ -5,8 +5,9 @@
 // Advisory locks: each client has a connection of its own, never one from a pool: the lock
 // belongs to it. A grant promises no lease, since the lock ends with the session
 // and not at a time. A TTL makes the server end a session that was idle for so
-// long, as that of a frozen client is; a client learns that its session has
-// ended by reading from the connection while it is idle.
+// long, as that of a frozen client is. A client learns that its session has
+// ended by reading from the connection while it is idle; and where nothing comes
+// through, by its own clock, a tenth of the TTL before the server can end it.
 package postgres
 
 import (
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,7 +33,11 @@ type conn struct {
 	pg    *pgconn.PgConn // nil before the first use and after the session's end
 	key   string         // of the lock that the session has, "" if it has none
 	lost  chan struct{}  // of the present lock, closed when the session has ended
+	lose  func()         // closes lost
 	watch *watch         // nil while a statement runs or there is no lock
+
+	sent  time.Time   // when the last statement was
+	clock *time.Timer // closes lost when the session was idle for too long; nil if it may be
 }
 
 // watch reads from the idle connection.
@@ -68,6 +74,7 @@ func (c *conn) idle() string { return fmt.Sprintf("'%dms'", c.ttl.Milliseconds()
 // exec runs statements in one message. It returns the value of the one that
 // returns a single value, and the command tag of the last.
 func (c *conn) exec(ctx context.Context, sql string) (value string, tag string, err error) {
+	c.sent = time.Now()
 	results, err := c.pg.Exec(ctx, sql).ReadAll()
 	for _, r := range results {
 		if len(r.Rows) == 1 && len(r.Rows[0]) == 1 {
@@ -78,9 +85,40 @@ func (c *conn) exec(ctx context.Context, sql string) (value string, tag string, 
 	return value, tag, err
 }
 
+// granted notes that the session, which the server ends when it is idle, has
+// the lock. The answer that said so may be old, after a wait or on a slow network,
+// and the session at its end: then it is asked again.
+func (c *conn) granted(ctx context.Context, key string) error {
+	if c.ttl == 0 {
+		c.acquired(key)
+		return nil
+	}
+	if time.Since(c.sent) > c.ttl/2 {
+		if _, _, err := c.exec(ctx, "SELECT 1"); err != nil {
+			c.drop()
+			if _, ok := errors.AsType[*pgconn.PgError](err); ok {
+				err = backends.Failed(err) // the server itself says that the session has ended
+			}
+			return fmt.Errorf("the session has ended since: %w", err)
+		}
+	}
+	if c.left() <= 0 {
+		c.drop()
+		return errors.New("the answer took so long that the session may have ended")
+	}
+	c.acquired(key)
+	c.clock = time.AfterFunc(c.left(), c.lose)
+	return nil
+}
+
+// left is how long the client can rely on the session not having ended for
+// being idle, which it is from the last statement on.
+func (c *conn) left() time.Duration { return c.ttl - c.ttl/10 - time.Since(c.sent) }
+
 // acquired notes that the session has the lock, and begins to watch for its end.
 func (c *conn) acquired(key string) {
-	c.key, c.lost = key, make(chan struct{})
+	lost := make(chan struct{})
+	c.key, c.lost, c.lose = key, lost, sync.OnceFunc(func() { close(lost) })
 	c.resume()
 }
 
@@ -89,10 +127,13 @@ func (c *conn) resume() {
 	if c.key == "" || c.pg.IsClosed() {
 		return
 	}
+	if c.clock != nil {
+		c.clock.Reset(c.left())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watch{stop: cancel, err: make(chan error, 1)}
 	c.watch = w
-	go func(pg *pgconn.PgConn, lost chan struct{}) {
+	go func(pg *pgconn.PgConn, lose func()) {
 		for {
 			err := pg.WaitForNotification(ctx)
 			switch {
@@ -101,12 +142,12 @@ func (c *conn) resume() {
 			case ctx.Err() != nil && !pg.IsClosed():
 				w.err <- nil
 			default:
-				close(lost)
+				lose()
 				w.err <- err
 			}
 			return
 		}
-	}(c.pg, c.lost)
+	}(c.pg, c.lose)
 }
 
 // pause ends the watch, so that a statement can run. It returns an error that
@@ -124,11 +165,40 @@ func (c *conn) pause(key string) error {
 	if err := <-w.err; err != nil {
 		return fmt.Errorf("%w: its session has ended: %w", backends.ErrNotHeld, err)
 	}
+	return c.given()
+}
+
+// given returns an error that wraps ErrNotHeld if the client has given the lock
+// up, by its clock. Then it ends the session, so that nothing is left of it.
+func (c *conn) given() error {
+	select {
+	case <-c.lost:
+		c.drop()
+		return fmt.Errorf("%w: its session was idle for so long that it may have ended", backends.ErrNotHeld)
+	default:
+		return nil
+	}
+}
+
+// kept is after a statement was answered: the session lives, and is watched again.
+// It returns an error that wraps ErrNotHeld if the answer came too late.
+func (c *conn) kept() error {
+	if c.clock != nil && c.left() <= 0 {
+		c.lose()
+	}
+	if err := c.given(); err != nil {
+		return err
+	}
+	c.resume()
 	return nil
 }
 
 // forget notes that the session has no lock any more.
 func (c *conn) forget() {
+	if c.clock != nil {
+		c.clock.Stop()
+		c.clock = nil
+	}
 	if c.watch != nil {
 		c.watch.stop()
 		<-c.watch.err
@@ -142,11 +212,7 @@ func (c *conn) forget() {
 func (c *conn) drop() {
 	if c.key != "" {
 		c.forget()
-		select {
-		case <-c.lost:
-		default:
-			close(c.lost)
-		}
+		c.lose()
 	}
 	if c.pg != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -126,7 +126,8 @@ func (l *lease) exec(ctx context.Context, sql, key, owner string) (*int64, error
 
 func (l *lease) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
 	return backends.Poll(ctx, wait, func(ctx context.Context) (backends.Grant, error) {
-		h := leased{rand.Text(), time.Now().Add(l.ttl)}
+		asked := time.Now()
+		h := leased{rand.Text(), asked.Add(l.ttl)}
 		token, err := l.exec(ctx, acquireLease, key, h.owner)
 		if err != nil {
 			return backends.Grant{}, err // if it was granted after all, it ends by itself
@@ -134,9 +135,21 @@ func (l *lease) Acquire(ctx context.Context, key string, wait time.Duration) (ba
 		if token == nil {
 			return backends.Grant{}, backends.ErrBusy
 		}
+		if late := backends.TooLate(asked, l.ttl); late != nil {
+			return backends.Grant{}, l.undo(ctx, key, h.owner, late)
+		}
 		l.held[key] = h
 		return backends.Grant{Token: token, TTL: l.ttl}, nil
 	})
+}
+
+// undo gives back what was granted too late. If it cannot, the outcome is
+// unknown.
+func (l *lease) undo(ctx context.Context, key, owner string, late error) error {
+	if _, err := l.exec(ctx, releaseLease, key, owner); err != nil {
+		return fmt.Errorf("%v; and it could not be released: %v", late, err)
+	}
+	return late
 }
 
 func (l *lease) Renew(ctx context.Context, key string) (backends.Grant, error) {
@@ -144,7 +157,7 @@ func (l *lease) Renew(ctx context.Context, key string) (backends.Grant, error) {
 	if !ok {
 		return backends.Grant{}, backends.ErrNotHeld
 	}
-	until := time.Now().Add(l.ttl)
+	asked := time.Now()
 	token, err := l.exec(ctx, renewLease, key, h.owner)
 	if err != nil {
 		return backends.Grant{}, err
@@ -153,7 +166,11 @@ func (l *lease) Renew(ctx context.Context, key string) (backends.Grant, error) {
 		delete(l.held, key)
 		return backends.Grant{}, backends.ErrNotHeld
 	}
-	l.held[key] = leased{h.owner, until}
+	if late := backends.TooLate(asked, l.ttl); late != nil {
+		delete(l.held, key)
+		return backends.Grant{}, fmt.Errorf("%w: %w", backends.ErrNotHeld, l.undo(ctx, key, h.owner, late))
+	}
+	l.held[key] = leased{h.owner, asked.Add(l.ttl)}
 	return backends.Grant{Token: token, TTL: l.ttl}, nil
 }
 

@@ -88,6 +88,40 @@ func TestIdleSession(t *testing.T) {
 	}
 }
 
+// A client that hears nothing gives its lock up while the server still has it, so
+// that no other is granted it before. A renewal puts that off.
+func TestNoticeByTheClientsClock(t *testing.T) {
+	url := server(t)
+	const ttl = time.Second
+	for _, name := range both {
+		t.Run(name, func(t *testing.T) {
+			a, b := client(t, name, url, ttl, ""), client(t, name, url, ttl, "")
+			acquire(t, a)
+			begin := time.Now()
+			if _, err := a.(backends.Renewer).Renew(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-a.(backends.Notifier).Lost("k"):
+			case <-time.After(10 * time.Second):
+				t.Fatal("no notice of the loss")
+			}
+			if after := time.Since(begin); after < ttl*8/10 {
+				t.Errorf("it gave up after %v, with a TTL of %v", after, ttl)
+			}
+			if _, err := b.Acquire(t.Context(), "k", 0); !errors.Is(err, backends.ErrBusy) {
+				t.Errorf("another client, at the time of the notice: error %v, want %v", err, backends.ErrBusy)
+			}
+			if err := a.Release(t.Context(), "k"); !errors.Is(err, backends.ErrNotHeld) {
+				t.Errorf("release: error %v, want %v", err, backends.ErrNotHeld)
+			}
+			if _, err := b.Acquire(t.Context(), "k", 10*time.Second); err != nil {
+				t.Errorf("another client: %v", err)
+			}
+		})
+	}
+}
+
 // Advisory locks stack, so a second acquire by the same session would succeed.
 func TestSecondAcquireIsRefused(t *testing.T) {
 	url := server(t)

@@ -46,8 +46,7 @@ func (s *session) Acquire(ctx context.Context, key string, wait time.Duration) (
 		}
 		return backends.Grant{}, backends.ErrBusy
 	}
-	s.acquired(key)
-	return backends.Grant{}, nil
+	return backends.Grant{}, s.granted(ctx, key)
 }
 
 // Renew shows the server that the session is not idle.
@@ -59,8 +58,7 @@ func (s *session) Renew(ctx context.Context, key string) (backends.Grant, error)
 		s.drop()
 		return backends.Grant{}, err
 	}
-	s.resume()
-	return backends.Grant{}, nil
+	return backends.Grant{}, s.kept()
 }
 
 func (s *session) Release(ctx context.Context, key string) error {

@@ -51,8 +51,7 @@ func (x *xact) Acquire(ctx context.Context, key string, wait time.Duration) (bac
 		x.rollback(ctx)
 		return backends.Grant{}, backends.ErrBusy
 	}
-	x.acquired(key)
-	return backends.Grant{}, nil
+	return backends.Grant{}, x.granted(ctx, key)
 }
 
 // rollback ends a transaction that has no lock.
@@ -74,8 +73,7 @@ func (x *xact) Renew(ctx context.Context, key string) (backends.Grant, error) {
 		x.drop()
 		return backends.Grant{}, err
 	}
-	x.resume()
-	return backends.Grant{}, nil
+	return backends.Grant{}, x.kept()
 }
 
 // Write writes in the lock's transaction. If it succeeds it returns an error
@@ -84,6 +82,7 @@ func (x *xact) Write(ctx context.Context, w backends.Write) error {
 	if err := x.pause(w.Key); err != nil {
 		return err
 	}
+	x.sent = time.Now()
 	r := x.pg.ExecParams(ctx, resource.WriteSQL, [][]byte{
 		[]byte(w.Key), []byte(w.Value), number(w.Token), []byte(w.Process), number(&w.Op),
 	}, []uint32{pgtype.TextOID, pgtype.TextOID, pgtype.Int8OID, pgtype.TextOID, pgtype.Int8OID}, nil, nil).Read()
@@ -94,7 +93,9 @@ func (x *xact) Write(ctx context.Context, w backends.Write) error {
 		x.drop()
 		return err
 	}
-	x.resume()
+	if err := x.kept(); err != nil {
+		return err
+	}
 	if len(r.Rows) == 1 && r.Rows[0][0] != nil {
 		return fmt.Errorf("%w (token %s was accepted before)", backends.ErrRejected, r.Rows[0][0])
 	}

@@ -138,8 +138,21 @@ func (c *client) try(ctx context.Context, key string) (backends.Grant, error) {
 	if !set {
 		return backends.Grant{}, backends.ErrBusy
 	}
+	if late := backends.TooLate(asked, c.ttl); late != nil {
+		return backends.Grant{}, c.undo(ctx, key, value, late)
+	}
 	c.held[key] = hold{value, asked.Add(c.ttl)}
 	return backends.Grant{TTL: c.ttl}, nil
+}
+
+// undo gives back what was granted too late. If it cannot, the outcome is
+// unknown.
+func (c *client) undo(ctx context.Context, key, value string, late error) error {
+	if _, err := c.server.Delete(ctx, key, value); err != nil {
+		c.stray[key] = append(c.stray[key], value)
+		return fmt.Errorf("%v; and it could not be deleted: %v", late, err)
+	}
+	return late
 }
 
 // clean deletes what earlier acquires may have left, as far as the server can
@@ -168,6 +181,10 @@ func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 	if !had {
 		delete(c.held, key)
 		return backends.Grant{}, backends.ErrNotHeld
+	}
+	if late := backends.TooLate(asked, c.ttl); late != nil {
+		delete(c.held, key)
+		return backends.Grant{}, fmt.Errorf("%w: %w", backends.ErrNotHeld, c.undo(ctx, key, h.value, late))
 	}
 	c.held[key] = hold{h.value, asked.Add(c.ttl)}
 	return backends.Grant{TTL: c.ttl}, nil
