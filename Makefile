@@ -7,10 +7,10 @@ PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 TTL         ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run servers test unit lint cross fuzz bench mutants docs man fmt clean
+.PHONY: help build run servers test unit lint cross fuzz bench bench-locks bench-harness matrix mutants track-record docs man fmt clean
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/lockcheck
 	$(GO) build -trimpath -o $(BIN) ./cmd/lockcheck
@@ -49,8 +49,25 @@ fuzz: ## run every fuzz target for FUZZTIME
 bench: build ## exact checkers, porcupine and decoding alone, in one run: the tables of docs/performance.md (LARGE=1: also 10^7 operations)
 	$(GO) run ./checker/internal/bench $(if $(LARGE),-large)
 
+bench-locks: build ## what locks cost: the tables of docs/performance.md
+	$(BIN) bench --format markdown
+
+bench-harness: build ## what the harness adds: the tables of docs/performance.md
+	$(BIN) bench --harness --format markdown
+
+MATRIX ?= $${TMPDIR:-/tmp}/lockcheck-matrix
+matrix: build ## what each lock is fit for: the table of docs/matrix.md, from a run of a quarter of an hour
+	$(BIN) matrix --full --seed 1 --format markdown --out $(MATRIX) > $(MATRIX).md
+	cp $(MATRIX)/matrix.json docs/matrix.json
+	{ sed '/^<!-- The rest is written/q' docs/matrix.md; echo; cat $(MATRIX).md; } > $(MATRIX).new && mv $(MATRIX).new docs/matrix.md
+
 mutants: build ## show that the suite ci catches all locks that are broken on purpose, and no correct one
 	$(BIN) mutants --out $${TMPDIR:-/tmp}/lockcheck-mutants
+
+RUNS    ?= 10
+REPORTS ?=
+track-record: ## repeat the public reports of locks that failed, RUNS times each: docs/track-record.md (REPORTS="bug-redsync-126": these alone)
+	$(GO) run ./internal/trackrecord/cmd -n $(RUNS) $(REPORTS)
 
 docs: build ## write docs/reference from the program
 	$(BIN) reference docs/reference

@@ -56,8 +56,9 @@ var (
 
 // judge gives the row its verdict. The rule, of which the first that applies counts:
 //
-//  1. Anything is violated in a run without a fault: not fit.
-//  2. No run without a fault is conclusive: not shown.
+//  1. Anything is violated in a run without a fault, and it is not just that a client
+//     outlived its lease while the service kept its promise: not fit.
+//  2. No run without a fault held everything: not shown.
 //  3. In a run with a fault a late write was accepted, or tokens repeated or fell,
 //     although the resource was the one that protects best: fit for efficiency only.
 //  4. Each of the columns fencing, partition and failover has a conclusive run, and in
@@ -76,15 +77,15 @@ func (r *Row) rule() Verdict {
 	conclusive := false
 	for _, column := range []string{control, throughput} {
 		for _, t := range r.Cell(column).Trials {
-			if t.count(func(run Run) bool { return len(run.broken()) > 0 }) > 0 {
+			if t.count(Run.unprovoked) > 0 {
 				r.because(t, AnyViolation)
 				return NotFit
 			}
-			conclusive = conclusive || column == control && t.Conclusive() > 0
+			conclusive = conclusive || column == control && t.Conclusive() > t.count(Run.outlived)
 		}
 	}
 	if !conclusive {
-		r.say("", "no conclusive run without a fault")
+		r.say("", "no run without a fault held everything")
 		return NotShown
 	}
 	broken := false

@@ -20,6 +20,7 @@ var (
 	falling      = tokens(run(reports.Violation, matrix.Rejected, "token"), checker.Violated)
 	nobodyElse   = run(reports.Pass, matrix.NoneOther)
 	inconclusive = matrix.Run{Status: reports.Inconclusive, Reasons: []string{"A was not granted the lock"}}
+	outlived     = leased(run(reports.Violation, matrix.NotSent, "mutex", "fence"))
 	failed       = matrix.Run{Status: reports.Error, Reasons: []string{"redis did not start"}}
 )
 
@@ -33,6 +34,11 @@ func run(status reports.Status, stale matrix.Stale, violated ...string) matrix.R
 
 func tokens(r matrix.Run, v checker.Verdict) matrix.Run {
 	r.Properties[checker.Token] = v
+	return r
+}
+
+func leased(r matrix.Run) matrix.Run {
+	r.Properties[checker.Lease] = checker.Held
 	return r
 }
 
@@ -91,10 +97,13 @@ func TestTheVerdictFollowsFromTheCells(t *testing.T) {
 
 		{"it breaks without a fault", "fenced", but(safe(byToken), "control", run(reports.Violation, "", "mutex")), matrix.NotFit, "control-scenario: violated (mutex) 1 of 1"},
 		{"it breaks without a fault, once", "fenced", but(safe(accepted), "control", clean, run(reports.Violation, "", "release"), clean), matrix.NotFit, "violated (release) 1 of 3"},
+		{"a slow machine is no flaw", "fenced", but(safe(byToken), "control", clean, outlived), matrix.Fenced, ""},
+		{"a slow machine proves nothing", "fenced", but(safe(byToken), "control", outlived), matrix.NotShown, "no run without a fault held everything"},
+		{"but a lease that is granted twice is a flaw", "fenced", but(safe(byToken), "control", outlived, run(reports.Violation, "", "mutex", "lease")), matrix.NotFit, "violated (mutex, lease) 1 of 2"},
 		{"it breaks when nobody contends", "fenced", but(safe(byToken), "throughput", run(reports.Violation, "", "fence")), matrix.NotFit, "throughput-scenario"},
 
-		{"no run", "fenced", cells{}, matrix.NotShown, "no conclusive run without a fault"},
-		{"the control proved nothing", "fenced", but(safe(accepted), "control", inconclusive, failed), matrix.NotShown, "no conclusive run without a fault"},
+		{"no run", "fenced", cells{}, matrix.NotShown, "no run without a fault held everything"},
+		{"the control proved nothing", "fenced", but(safe(accepted), "control", inconclusive, failed), matrix.NotShown, "no run without a fault held everything"},
 		{"no run of a partition", "fenced", without(safe(byToken), "partition"), matrix.NotShown, "no conclusive run for partition"},
 		{"failovers proved nothing", "postgres", but(safe(rejected), "failover", inconclusive, failed), matrix.NotShown, "no conclusive run for failover"},
 		{"no late write was sent", "fenced", safe(rising), matrix.NotShown, "none was sent"},
