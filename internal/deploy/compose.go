@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/lockcheck/lockcheck/internal/keeper"
 )
 
 // composeFile is as much of compose's format as a run needs.
@@ -32,10 +35,20 @@ type composeService struct {
 	Entrypoint    []string                  `yaml:"entrypoint,flow"`
 	Command       []string                  `yaml:"command,flow"`
 	Environment   []string                  `yaml:"environment,omitempty,flow"`
-	Volumes       []string                  `yaml:"volumes,flow"`
+	Volumes       []composeVolume           `yaml:"volumes"`
+	SecurityOpt   []string                  `yaml:"security_opt,omitempty,flow"`
 	Ports         []string                  `yaml:"ports,omitempty,flow"`
 	Networks      map[string]composeAddress `yaml:"networks"`
 	Labels        map[string]string         `yaml:"labels"`
+}
+
+// composeVolume is a file or folder of this machine, or without a source an anonymous
+// volume, which goes with the container.
+type composeVolume struct {
+	Type     string `yaml:"type"`
+	Source   string `yaml:"source,omitempty"`
+	Target   string `yaml:"target"`
+	ReadOnly bool   `yaml:"read_only,omitempty"`
 }
 
 type composeAddress struct {
@@ -116,13 +129,20 @@ func (c *Containers) describe(all []*container) (composeFile, error) {
 		s := composeService{
 			Image: x.site.image, ContainerName: x.name(), Hostname: x.node.Name(), User: x.site.software.user,
 			Entrypoint: escape(argv[:1]), Command: escape(argv[1:]), Environment: escape(cmd.Env),
-			// An anonymous one, which goes with the container.
-			Volumes: []string{x.dir},
+			Volumes: []composeVolume{{Type: "volume", Target: x.dir}},
 			Networks: map[string]composeAddress{
 				ClientsNetwork: {c.Address(x.node.Name(), ClientsNetwork)},
 				PeersNetwork:   {c.Address(x.node.Name(), PeersNetwork)},
 			},
 			Labels: maps.Clone(c.Labels()),
+		}
+		if k := c.keepers; k != nil {
+			s.Entrypoint, s.Command = escape(append(slices.Clone(k.argv), keeper.Role, keeperSocket)), escape(argv)
+			s.Volumes = append(s.Volumes, composeVolume{Type: "bind", Source: escape([]string{x.socket()})[0], Target: keeperSocket})
+			for _, at := range slices.Sorted(maps.Keys(k.mounts)) {
+				s.Volumes = append(s.Volumes, composeVolume{Type: "bind", Source: escape([]string{k.mounts[at]})[0], Target: at, ReadOnly: true})
+			}
+			s.SecurityOpt = []string{"label=disable"} // where files have labels, these are others than containers'
 		}
 		if c.published() {
 			for _, port := range x.program.listens() {

@@ -22,6 +22,8 @@ type container struct {
 	dir     string
 	stale   bool // what was prepared has changed since it was copied
 
+	kept *kept // nil if there is no keeper in it
+
 	mu     sync.Mutex
 	id     string // "" until compose has made it
 	ran    bool   // it has run, with data
@@ -40,7 +42,7 @@ type life struct {
 
 func newContainer(n *Node, p program, site *contained, dir string) *container {
 	c := &container{node: n, program: p, site: site, dir: dir}
-	c.handle = Container{run: site.Containers, name: c.name(), alias: n.Name()}
+	c.handle = Container{run: site.Containers, name: c.name(), alias: n.Name(), server: c}
 	return c
 }
 
@@ -100,8 +102,12 @@ func (c *container) start(ctx context.Context) error {
 	}
 }
 
-// launch starts the container, and whoever writes its log and sees its end.
+// launch starts the server, and whoever writes its log and sees its end. Without a
+// keeper it is the container that does.
 func (c *container) launch(ctx context.Context) (*life, error) {
+	if c.kept != nil {
+		return c.launchKept(ctx)
+	}
 	log, err := os.OpenFile(c.node.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
@@ -173,7 +179,11 @@ func (c *container) kill(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	if err := c.engine().Kill(ctx, c.id); err != nil {
+	end := func() error { return c.engine().Kill(ctx, c.id) }
+	if c.kept != nil {
+		end = func() error { return c.killKept(ctx) }
+	}
+	if err := end(); err != nil {
 		return err
 	}
 	select {
@@ -188,9 +198,14 @@ func (c *container) kill(ctx context.Context) error {
 // empty volume.
 func (c *container) wipe() error { return os.RemoveAll(c.dir) }
 
-// remake replaces the container, which does not run, by one that is made as it
+// remake replaces the container, in which no server runs, by one that is made as it
 // was, at the same addresses.
 func (c *container) remake(ctx context.Context) error {
+	if c.kept != nil {
+		if err := c.leave(); err != nil {
+			return err
+		}
+	}
 	d, err := c.engine().Inspect(ctx, c.id)
 	if err != nil {
 		return err
@@ -233,6 +248,9 @@ func (c *container) runs() bool {
 func (c *container) pids() ([]int, error) {
 	if !c.runs() {
 		return nil, nil
+	}
+	if c.kept != nil {
+		return c.keptPIDs()
 	}
 	return c.handle.PIDs()
 }
@@ -296,7 +314,11 @@ func (l *Local) setUpContainers(ctx context.Context, group []*Node) error {
 		return fmt.Errorf("set up %s: %w", group[0].Name(), err)
 	}
 	for i, n := range group {
-		n.body = newContainer(n, programs[i], inside, s.dirs[i])
+		c := newContainer(n, programs[i], inside, s.dirs[i])
+		if err := c.listen(); err != nil {
+			return fmt.Errorf("set up %s: %w", n.Name(), err)
+		}
+		n.body = c
 	}
 	return nil
 }

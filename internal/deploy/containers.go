@@ -36,6 +36,8 @@ type Containers struct {
 	project  string
 	owner    string
 	nets     [2]netip.Prefix // of the clients and of the peers
+	keepers  *keepers        // nil if servers have none
+	bare     error           // why
 
 	mu     sync.Mutex
 	places map[string]int // number of a server's address in both networks
@@ -124,8 +126,13 @@ func NewContainers(ctx context.Context, o ContainerOptions) (*Containers, error)
 		engine: e, versions: o.Versions, owner: owner, project: newProject(),
 		places: map[string]int{}, users: map[[2]string]userID{},
 	}
+	c.keepers, c.bare = findKeeper(ctx, e.Here())
 	return c, nil
 }
+
+// Patched returns nil if servers are started with the patches of Options, or else why
+// not.
+func (c *Containers) Patched() error { return c.bare }
 
 // checkCompose returns an error if the docker command has no compose.
 func checkCompose(ctx context.Context) error {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/internal/execstop"
 	"github.com/lockcheck/lockcheck/internal/guard"
 )
 
@@ -42,6 +43,9 @@ type Options struct {
 	// nil means cmd.Start. It runs on the thread that all children are bound
 	// to, see guard.StartBy.
 	Start func(server string, cmd *exec.Cmd) error
+	// Patches are what the process of a server in a container is given as it starts;
+	// nil means nothing. See Containers.Patched.
+	Patches func(server string) ([]execstop.Portable, error)
 	// Peer returns the loopback address at which the other members of a cluster
 	// are to reach what a server serves them at addr, such as that of a proxy;
 	// nil means addr itself. Peers are the names of those members.
@@ -142,6 +146,9 @@ func (l *Local) Start(ctx context.Context, servers []backends.Server) ([]*Node, 
 	if err != nil {
 		for _, n := range nodes {
 			err = errors.Join(err, n.kill(context.WithoutCancel(ctx)))
+			if c, ok := n.body.(*container); ok {
+				err = errors.Join(err, c.free())
+			}
 		}
 		l.drop(nodes)
 		return nil, err
@@ -298,6 +305,7 @@ func (l *Local) Close() error {
 		l.closed = errors.Join(
 			forEach(ctx, nodes, func(_ context.Context, n *Node) error { return n.kill(ctx) }),
 			l.removeContainers(ctx),
+			l.closeKeepers(),
 			l.ports.close(),
 			guard.RemoveDir(l.root),
 		)
@@ -313,6 +321,17 @@ func (l *Local) removeContainers(ctx context.Context) error {
 		return nil
 	}
 	return l.options.Containers.close(ctx)
+}
+
+// closeKeepers frees what keepers of containers, which are gone, have here.
+func (l *Local) closeKeepers() error {
+	var errs []error
+	for _, n := range l.nodes {
+		if c, ok := n.body.(*container); ok {
+			errs = append(errs, c.free())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // forEach calls f for all at once, waits for all, and returns the first error;

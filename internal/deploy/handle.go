@@ -15,6 +15,8 @@ type Container struct {
 	run   *Containers
 	name  string // in the engine
 	alias string // on its networks
+	// server is what runs in it, nil if that is a client.
+	server *container
 
 	mu  sync.Mutex
 	cut map[string]engine.Endpoint // networks that it left
@@ -68,10 +70,13 @@ func (x *Container) Thaw(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if x.server != nil && !x.server.runs() {
+		return fmt.Sprintf("the server in container %s is gone", x.name), nil
+	}
 	return fmt.Sprintf("container %s is %s", x.name, d.State.Status), nil
 }
 
-// Kill ends it as SIGKILL does and returns when it is gone.
+// Kill ends the container as SIGKILL does and returns when it is gone.
 func (x *Container) Kill(ctx context.Context) error {
 	err := x.run.engine.Kill(ctx, x.name)
 	if engine.IsMissing(err) {

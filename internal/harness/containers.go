@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,6 +22,9 @@ const (
 // contain tells the powers that servers are containers, and whether clients are.
 func (p *powers) contain(c *deploy.Containers, clients bool) (err error) {
 	p.containers, p.clientsInside = c, clients
+	if err := c.Patched(); err != nil && (p.clocked || p.disked) {
+		return inconclusive{fmt.Errorf("servers in containers get no clocks and disks of their own here: %w", err)}
+	}
 	if clients && p.mesh == nil {
 		// The resource is in the harness: clients reach it through a proxy.
 		if p.mesh, err = proxy.NewMesh(); err != nil {

@@ -108,22 +108,40 @@ func (p *powers) start(name string, cmd *exec.Cmd, server bool) error {
 			return err
 		}
 	}
-	var patches []execstop.Patch
+	own, err := p.patches(name, server)
+	if err != nil {
+		return err
+	}
+	patches := make([]execstop.Patch, len(own))
+	for i, o := range own {
+		patches[i] = o
+	}
+	return execstop.Start(cmd, execstop.Options{}, patches...)
+}
+
+// serverPatches is deploy.Options.Patches.
+func (p *powers) serverPatches(name string) ([]execstop.Portable, error) {
+	return p.patches(name, true)
+}
+
+// patches are the clock and the disk of a node, where there is need of them.
+func (p *powers) patches(name string, server bool) ([]execstop.Portable, error) {
+	var patches []execstop.Portable
 	if p.clocked {
 		c, err := control(p, p.clocks, name, clock.New)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		patches = append(patches, c)
 	}
 	if p.disked && server {
 		d, err := control(p, p.disks, name, func() (*disk.Control, error) { return disk.New(disk.Options{Writes: p.write}) })
 		if err != nil {
-			return err
+			return nil, err
 		}
 		patches = append(patches, d)
 	}
-	return execstop.Start(cmd, execstop.Options{}, patches...)
+	return patches, nil
 }
 
 // control returns a node's control, which stays the same over restarts.
@@ -167,6 +185,9 @@ func (p *powers) deployOptions(o deploy.Options) deploy.Options {
 	}
 	if p.mesh != nil || p.netns != nil || p.clocked || p.disked {
 		o.Start = p.startServer
+	}
+	if p.clocked || p.disked {
+		o.Patches = p.serverPatches
 	}
 	return o
 }

@@ -79,7 +79,31 @@ func Available() error {
 func (c *Control) Files() []*os.File { return []*os.File{c.file} }
 
 // Apply gives the process the clock.
-func (c *Control) Apply(t *execstop.Tracee, fds []int) error {
+func (c *Control) Apply(t *execstop.Tracee, fds []int) error { return apply(t, fds) }
+
+// Kind and Applied make a Control a patch that another process can apply.
+func (c *Control) Kind() (name, option string) { return patchKind, "" }
+
+// Applied returns nil: Follows tells.
+func (c *Control) Applied() error { return nil }
+
+const patchKind = "clock"
+
+func init() {
+	execstop.RegisterKind(patchKind, func(files []*os.File, _ string) execstop.Patch { return given(files) })
+}
+
+// given is a clock whose control another process has: its file.
+type given []*os.File
+
+// Files implements execstop.Patch.
+func (g given) Files() []*os.File { return g }
+
+// Apply implements execstop.Patch.
+func (g given) Apply(t *execstop.Tracee, fds []int) error { return apply(t, fds) }
+
+// apply gives a process the clock of the file fds[0].
+func apply(t *execstop.Tracee, fds []int) error {
 	wrap := func(err error) error { return fmt.Errorf("give process %d a clock: %w", t.PID(), err) }
 	image := append([]byte(nil), code...)
 	for at, name := range map[int]string{trueClockGettime: "__vdso_clock_gettime", trueGettimeofday: "__vdso_gettimeofday"} {

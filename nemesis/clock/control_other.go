@@ -24,6 +24,12 @@ func (c *Control) Files() []*os.File { return nil }
 // Apply returns the error of Available.
 func (c *Control) Apply(*execstop.Tracee, []int) error { return Available() }
 
+// Kind and Applied make a Control a patch that another process can apply.
+func (c *Control) Kind() (name, option string) { return "", "" }
+
+// Applied returns the error of Available.
+func (c *Control) Applied() error { return Available() }
+
 // Follows returns the error of Available.
 func (c *Control) Follows(int) error { return Available() }
 

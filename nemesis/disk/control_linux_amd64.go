@@ -75,14 +75,52 @@ func (c *Control) Files() []*os.File { return []*os.File{c.theirs} }
 // Apply has the process install the filter and hand over the descriptor at
 // which its calls are answered.
 func (c *Control) Apply(t *execstop.Tracee, fds []int) error {
-	if err := c.install(t, uintptr(fds[0])); err != nil {
+	if err := apply(t, fds, c.options); err != nil {
+		return err
+	}
+	return c.Applied()
+}
+
+// Kind and Applied make a Control a patch that another process can apply.
+func (c *Control) Kind() (name, option string) {
+	if c.options.Writes {
+		option = withWrites
+	}
+	return patchKind, option
+}
+
+const (
+	patchKind  = "disk"
+	withWrites = "writes"
+)
+
+func init() {
+	execstop.RegisterKind(patchKind, func(files []*os.File, option string) execstop.Patch {
+		return given{files, Options{Writes: option == withWrites}}
+	})
+}
+
+// given is a disk whose control another process has: its end of the socket.
+type given struct {
+	files   []*os.File
+	options Options
+}
+
+// Files implements execstop.Patch.
+func (g given) Files() []*os.File { return g.files }
+
+// Apply implements execstop.Patch. The other process receives the descriptor.
+func (g given) Apply(t *execstop.Tracee, fds []int) error { return apply(t, fds, g.options) }
+
+func apply(t *execstop.Tracee, fds []int, o Options) error {
+	if err := install(t, uintptr(fds[0]), o); err != nil {
 		return fmt.Errorf("intercept system calls of process %d: %w", t.PID(), err)
 	}
 	return nil
 }
 
-func (c *Control) install(t *execstop.Tracee, socket uintptr) error {
-	program := filter(c.options)
+func install(t *execstop.Tracee, socket uintptr, o Options) error {
+	program := filter(o)
 	code, err := t.Push(memory(program))
 	if err != nil {
 		return err
@@ -116,7 +154,7 @@ func (c *Control) install(t *execstop.Tracee, socket uintptr) error {
 			return err
 		}
 	}
-	return c.receive()
+	return nil
 }
 
 // memory returns the bytes of a filter as they are in memory.
@@ -151,9 +189,9 @@ func send(t *execstop.Tracee, socket, fd uintptr) error {
 	return err
 }
 
-// receive takes a descriptor that was sent, and serves it. As all starts share
-// one socket it may be that of another, which is as good.
-func (c *Control) receive() error {
+// Applied takes a descriptor that a process has sent, and serves it. As all starts
+// share one socket it may be that of another, which is as good.
+func (c *Control) Applied() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
