@@ -11,19 +11,33 @@ func init() {
 	register(Kind{
 		Name:    "unfenced",
 		Summary: "accepts every write, as an append-only store or a third party does",
-		open:    func(_ context.Context, o Options) (store, error) { return newLocal(o.Recorder, false), nil },
+		open:    func(_ context.Context, o Options) (store, error) { return newLocal(o.Recorder, rule{}), nil },
 	})
 	register(Kind{
 		Name:    "fenced",
 		Summary: "keeps the highest token and rejects writes with a lower one",
-		open:    func(_ context.Context, o Options) (store, error) { return newLocal(o.Recorder, true), nil },
+		open: func(_ context.Context, o Options) (store, error) {
+			return newLocal(o.Recorder, rule{writes: true}), nil
+		},
+	})
+	register(Kind{
+		Name:    "fenced-reads",
+		Summary: "fenced, and a read counts as well: nobody writes on what an older holder has read before a newer one did",
+		open: func(_ context.Context, o Options) (store, error) {
+			return newLocal(o.Recorder, rule{writes: true, reads: true}), nil
+		},
 	})
 }
 
+// rule says which requests keep the highest token, and are rejected with a lower one.
+// If writes alone do, an older holder's write is accepted between the read and the
+// write of a newer one, which then overwrites it without having read it.
+type rule struct{ writes, reads bool }
+
 // local keeps objects in the harness's memory.
 type local struct {
-	rec    *history.Recorder
-	fenced bool
+	rec  *history.Recorder
+	rule rule
 
 	mu      sync.Mutex // held while a request is applied and recorded
 	objects map[string]*object
@@ -34,8 +48,8 @@ type object struct {
 	highest *int64 // token accepted, nil before the first
 }
 
-func newLocal(rec *history.Recorder, fenced bool) *local {
-	return &local{rec: rec, fenced: fenced, objects: map[string]*object{}}
+func newLocal(rec *history.Recorder, r rule) *local {
+	return &local{rec: rec, rule: r, objects: map[string]*object{}}
 }
 
 func (l *local) write(_ context.Context, r request) error {
@@ -44,17 +58,10 @@ func (l *local) write(_ context.Context, r request) error {
 	o := l.object(r.key)
 	e := r.event(history.Write)
 	e.Value = text(r.value)
-	if l.fenced {
-		switch {
-		case r.token == nil:
-			e.Error = noToken
-		case o.highest != nil && *r.token < *o.highest:
-			err := errStale{*r.token, *o.highest}
-			e.Type, e.Error = history.Fail, err.Error()
+	if l.rule.writes {
+		if err := o.admit(r.token, &e); err != nil {
 			l.rec.Record(e)
 			return err
-		default:
-			o.highest = r.token
 		}
 	}
 	o.value = r.value
@@ -66,10 +73,35 @@ func (l *local) read(_ context.Context, r request) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.object(r.key)
+	if !l.rule.reads {
+		r.token = nil // nobody looks at it
+	}
 	e := r.event(history.Read)
+	if l.rule.reads {
+		if err := o.admit(r.token, &e); err != nil {
+			l.rec.Record(e)
+			return "", err
+		}
+	}
 	e.Value = text(o.value)
 	l.rec.Record(e)
 	return o.value, nil
+}
+
+// admit keeps the token if it is the highest, and rejects the request if it is lower,
+// which its event then says.
+func (o *object) admit(token *int64, e *history.Event) error {
+	switch {
+	case token == nil:
+		e.Error = noToken
+	case o.highest != nil && *token < *o.highest:
+		err := errStale{*token, *o.highest}
+		e.Type, e.Error = history.Fail, err.Error()
+		return err
+	default:
+		o.highest = token
+	}
+	return nil
 }
 
 func (l *local) object(key string) *object {

@@ -136,8 +136,8 @@ func (r *Resource) Kind() Kind { return r.kind }
 // DSN returns the database that keeps the resource, or "" if there is none.
 func (r *Resource) DSN() string { return r.dsn }
 
-// WriteURL returns where a client POSTs a write. The client adds "&token=N" if
-// it has a token, and the harness "&op=N", the index of the invocation.
+// WriteURL returns where a client POSTs a write. The client adds "&token=N" if it has
+// a token, there and to reads, and the harness "&op=N", the index of the invocation.
 func (r *Resource) WriteURL(process, key, value string) string {
 	q := url.Values{"process": {process}, "key": {key}, "value": {value}}
 	return r.base + "/write?" + q.Encode()
@@ -190,6 +190,10 @@ func (r *Resource) read(w http.ResponseWriter, q *http.Request) {
 		return
 	}
 	value, err := r.store.read(q.Context(), req)
+	if _, stale := errors.AsType[errStale](err); stale {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

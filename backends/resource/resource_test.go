@@ -56,6 +56,24 @@ func TestWriteWithoutToken(t *testing.T) {
 	try(t, "unfenced", resource.Options{}, []step{{"a", "", 200, "write ok a by A"}})
 }
 
+// An older holder must not write between the read and the write of a newer one, who
+// would overwrite it without having read it.
+func TestReadsThatAreFenced(t *testing.T) {
+	try(t, "fenced", resource.Options{}, []step{
+		{"a", "33", 200, "write ok a 33 by A"},
+		{"", "34", 200, "read ok a by A"},
+		{"b", "33", 200, "write ok b 33 by A"},
+	})
+	try(t, "fenced-reads", resource.Options{}, []step{
+		{"a", "33", 200, "write ok a 33 by A"},
+		{"", "34", 200, "read ok a 34 by A"},
+		{"b", "33", 409, "write fail b 33 by A: token 33 is lower than 34, which was accepted before"},
+		{"", "33", 409, "read fail  33 by A: token 33 is lower than 34, which was accepted before"},
+		{"", "", 200, "read ok a by A: accepted without a token: cannot judge"},
+		{"c", "34", 200, "write ok c 34 by A"},
+	})
+}
+
 func TestRequestsThatAreNoRequests(t *testing.T) {
 	r, events := open(t, "unfenced", resource.Options{})
 	for _, c := range []struct{ method, url, want string }{
@@ -75,7 +93,7 @@ func TestRequestsThatAreNoRequests(t *testing.T) {
 
 func TestUnknownKind(t *testing.T) {
 	_, err := resource.Open(t.Context(), "fended", resource.Options{})
-	if err == nil || err.Error() != `unknown resource "fended": there are fenced, postgres, unfenced` {
+	if err == nil || err.Error() != `unknown resource "fended": there are fenced, fenced-reads, postgres, unfenced` {
 		t.Errorf("error %v", err)
 	}
 	_, err = resource.Open(t.Context(), "postgres", resource.Options{})

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -51,7 +52,8 @@ type Proc struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
-	lines  chan []byte   // requests on their way to stdin
+	lines  chan []byte   // requests that did not fit into the pipe
+	late   atomic.Int32  // how many these are
 	gone   chan struct{} // closed when nothing of the process is left and all events are recorded
 
 	mu      sync.Mutex
@@ -272,14 +274,48 @@ func (p *Proc) send(ctx context.Context, r Request) (*Pending, error) {
 	return n, nil
 }
 
-// queue passes a request to the writer. There is room for it, since at most one
-// operation is open, but for a process that answers what it has not read: what
-// is dropped then is not answered either. Callers hold mu.
+// queue writes a request into the pipe, or passes it to the writer if there is no room
+// for it, as when the process has been frozen for long: so nobody waits, and in the
+// usual case no other goroutine has to run first. The writer has room, since at
+// most one operation is open, but for a process that answers what it has not read:
+// what is dropped then is not answered either. Callers hold mu.
 func (p *Proc) queue(r Request) {
-	select {
-	case p.lines <- line(r):
-	default:
+	l := line(r)
+	if p.late.Load() == 0 {
+		l = l[p.fill(l):]
 	}
+	if len(l) == 0 {
+		return
+	}
+	p.late.Add(1)
+	select {
+	case p.lines <- l:
+	default:
+		p.late.Add(-1)
+	}
+}
+
+// fill writes as much of l as the pipe has room for, and returns how much that is. Of
+// a process that has ended, that is all.
+func (p *Proc) fill(l []byte) (n int) {
+	raw, err := p.stdin.SyscallConn()
+	if err != nil {
+		return len(l)
+	}
+	err = raw.Write(func(fd uintptr) bool {
+		var failed error
+		n, failed = syscall.Write(int(fd), l)
+		if failed == syscall.EAGAIN || failed == syscall.EINTR {
+			n = 0
+		} else if failed != nil {
+			n = len(l) // its end is noticed where it is read
+		}
+		return true
+	})
+	if err != nil {
+		return len(l)
+	}
+	return n
 }
 
 // operation reports whether requests of this kind are part of the history.
@@ -305,7 +341,7 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// write passes requests on to the process, however slowly it reads them.
+// write passes on to the process what did not fit, however slowly it reads it.
 func (p *Proc) write() {
 	for {
 		select {
@@ -315,6 +351,7 @@ func (p *Proc) write() {
 				// last tells more, and its end is noticed where it is read.
 				return
 			}
+			p.late.Add(-1)
 		case <-p.gone:
 			return
 		}
