@@ -68,10 +68,12 @@ func expectationFields(e *Expectation) []field {
 	return []field{
 		{"backends", "backends that it is about; all if left out", false, names(&e.Backends, nil)},
 		{"resources", "resources that it is about; all if left out", false, names(&e.Resources, nil)},
+		{"locks", "what client programs say that they test, as redsync; all if left out", false, names(&e.Locks, nil)},
 		{"since", "only of these versions of server software and later: {etcd: \"3.5\"}", false, table(&e.Since, nil, nil)},
 		{"before", "only of versions of server software before these", false, table(&e.Before, nil, nil)},
 		{"properties", "the verdict on each property", false, table(&e.Properties, Properties(), Verdicts())},
 		{"figures", "between what figures are, as 1..1.2 or ..1.5 ttl", false, table(&e.Figures, figureNames(), nil)},
+		{"findings", "facts that must be found, or none of them", false, table(&e.Findings, Findings(), []string{Found, None})},
 		{"status", "how the run as a whole comes out", false, word(&e.Status, Statuses())},
 		{"why", "the reason, in one line", false, text(&e.Why)},
 	}

@@ -10,6 +10,7 @@ package scenarios
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,11 +94,15 @@ type Step struct {
 type Expectation struct {
 	Backends  []string // empty means any
 	Resources []string // empty means any
+	// Locks are names that client programs state of what they test, such as
+	// "redsync"; empty means any, the backend's own included.
+	Locks []string
 	// Since and Before limit the versions of server software, by its name: "3.5" or
 	// later, before "3.5".
 	Since, Before map[string]string
 	Properties    map[string]string // property to one of Verdicts
 	Figures       map[string]string // figure to a Range
+	Findings      map[string]string // code of a finding to "found" or "none"
 	Status        string            // "pass", "violation", "inconclusive", or empty
 	Why           string
 
@@ -159,6 +164,17 @@ func Verdicts() []string { return []string{"held", "violated", "not applicable",
 // Any is the verdict that every outcome meets.
 const Any = "any"
 
+// Findings returns the codes of findings that can be expected.
+func Findings() []string {
+	return []string{"lost", "late", "ghost", "stuck", "false answer", "unreleased", "granted again", "rejected", "workload"}
+}
+
+// Found and None are what may be expected of a finding.
+const (
+	Found = "found"
+	None  = "none"
+)
+
 // Statuses returns what may be expected of a run as a whole.
 func Statuses() []string { return []string{"pass", "violation", "inconclusive"} }
 
@@ -168,6 +184,7 @@ type Subject struct {
 	// Versions are those of the servers, by software. Nil means that they are not
 	// known: entries about some versions only are then about it too.
 	Versions map[string]string
+	Locks    []string // what client programs say that they test
 }
 
 // Expected returns what the scenario expects of a subject: property to verdict.
@@ -190,6 +207,18 @@ func (s *Scenario) Expected(of Subject) map[string]string {
 	return want
 }
 
+// ExpectedFindings returns which findings the scenario expects of a subject, and
+// which it rules out: code to Found or None.
+func (s *Scenario) ExpectedFindings(of Subject) map[string]string {
+	want := map[string]string{}
+	for _, e := range s.Expect {
+		if e.matches(of) {
+			maps.Copy(want, e.Findings)
+		}
+	}
+	return want
+}
+
 // ExpectedStatus returns the status that the scenario expects of a subject, or ""
 // if it states none.
 func (s *Scenario) ExpectedStatus(of Subject) string {
@@ -205,6 +234,7 @@ func (s *Scenario) ExpectedStatus(of Subject) string {
 func (e Expectation) matches(of Subject) bool {
 	return (len(e.Backends) == 0 || slices.Contains(e.Backends, of.Backend)) &&
 		(len(e.Resources) == 0 || slices.Contains(e.Resources, of.Resource)) &&
+		(len(e.Locks) == 0 || slices.ContainsFunc(e.Locks, func(l string) bool { return slices.Contains(of.Locks, l) })) &&
 		limited(of.Versions, e.Since, false) && limited(of.Versions, e.Before, true)
 }
 

@@ -39,8 +39,8 @@ func (s *Scenario) Validate() error {
 		v.injection(&s.Nemesis[i])
 	}
 	for _, e := range s.Expect {
-		if len(e.Properties) == 0 && len(e.Figures) == 0 && e.Status == "" {
-			v.errorf(e.Line, "an expectation needs \"properties\", \"figures\" or \"status\": this one expects nothing")
+		if len(e.Properties) == 0 && len(e.Figures) == 0 && len(e.Findings) == 0 && e.Status == "" {
+			v.errorf(e.Line, "an expectation needs \"properties\", \"figures\", \"findings\" or \"status\": this one expects nothing")
 		}
 	}
 	v.figures()

@@ -62,6 +62,9 @@ const (
 	sourceFile  = "scenario.yaml"
 )
 
+// clientVersion precedes the name of a client program among the versions of a run.
+const clientVersion = "client "
+
 // teardownTimeout bounds the end of a run: healing, closing clients, stopping
 // servers. It is not cut short by an interrupt, so that nothing is left behind.
 const teardownTimeout = 20 * time.Second
@@ -274,6 +277,7 @@ func (r *run) setUp(ctx context.Context) error {
 		return err
 	}
 	r.excuse()
+	r.keep()
 	return r.startObserver(ctx, endpoints)
 }
 
@@ -344,7 +348,7 @@ func (r *run) startClients(ctx context.Context, endpoints []backends.Endpoint) e
 		s := <-results
 		if s.d != nil {
 			r.clients[s.d.Name()] = s.d
-			r.meta.Versions["client "+s.d.hello.Name] = s.d.hello.Version
+			r.meta.Versions[clientVersion+s.d.hello.Name] = s.d.hello.Version
 		}
 		errs = append(errs, s.err)
 	}
@@ -367,6 +371,21 @@ func (r *run) excuse() {
 	for _, p := range slices.Sorted(maps.Keys(excused)) {
 		r.rec.Record(history.Event{
 			Process: history.Harness, Type: history.Info, F: excusedEvent, Key: p, Error: excused[p],
+		})
+	}
+}
+
+// keep records which clients renew their grants by themselves.
+func (r *run) keep() {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(r.clients)) {
+		if r.clients[name].hello.Can(client.CanKeep) {
+			all = append(all, name)
+		}
+	}
+	if len(all) > 0 {
+		r.rec.Record(history.Event{
+			Process: history.Harness, Type: history.Info, F: history.Keep, Value: encode(map[string]any{"on": all}),
 		})
 	}
 }

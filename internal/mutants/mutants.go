@@ -68,7 +68,7 @@ func Twins() []Mutant {
 
 // Find returns the mutant, or the correct client, of that name.
 func Find(name string) (Mutant, error) {
-	for _, m := range slices.Concat(All(), Twins()) {
+	for _, m := range slices.Concat(All(), Published(), Twins(), []Mutant{{Name: driftSubtracted, strategy: redlockStrategy}}) {
 		if m.Name == name {
 			return m, nil
 		}
@@ -95,7 +95,7 @@ func serve(args []string) int {
 		return 2
 	}
 	flaw := m.Name
-	if m.Twin == "" {
+	if m.Twin == "" && m.Name != driftSubtracted {
 		flaw = ""
 	}
 	b := backends.Backend{

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockcheck/lockcheck/backends"
+	"github.com/lockcheck/lockcheck/backends/resource"
 )
 
 // postgresStrategy is an advisory lock of a session, on a connection of its own.
@@ -51,6 +52,7 @@ type pgLock struct {
 	conn *pgx.Conn
 	pool *pgx.Conn // flaw wrongConnection
 	held map[string]*watchdog
+	work transaction // flaw commitAfterUnlock
 }
 
 func openPostgres(ctx context.Context, c backends.Config, flaw string) (backends.Client, error) {
@@ -58,7 +60,7 @@ func openPostgres(ctx context.Context, c backends.Config, flaw string) (backends
 	if len(urls) == 0 {
 		return nil, errors.New("it needs a PostgreSQL server")
 	}
-	l := &pgLock{flaw: flaw, url: urls[0], ttl: c.TTL, held: map[string]*watchdog{}}
+	l := &pgLock{flaw: flaw, url: urls[0], ttl: c.TTL, held: map[string]*watchdog{}, work: transaction{url: c.ResourceDSN}}
 	var err error
 	if l.conn, err = pgx.Connect(ctx, l.url); err != nil {
 		return nil, err
@@ -79,12 +81,17 @@ func (l *pgLock) id() string {
 		return fmt.Sprintf("hashtextextended($1, %d)", os.Getpid())
 	case keyNarrow:
 		return "length($1)::bigint"
+	case keyCRC32:
+		return "$1::text::bigint"
 	}
 	return "hashtextextended($1, 0)"
 }
 
 // exec runs a statement that returns a boolean, on the session.
 func (l *pgLock) exec(ctx context.Context, conn *pgx.Conn, function, key string) (yes bool, err error) {
+	if l.flaw == keyCRC32 {
+		key = crc32Key(key)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err = conn.QueryRow(ctx, "SELECT "+function+"("+l.id()+")", key).Scan(&yes)
@@ -100,6 +107,9 @@ func (l *pgLock) set(ctx context.Context, name string, d time.Duration) error {
 }
 
 func (l *pgLock) Acquire(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
+	if l.flaw == waitGoesOn && wait > 0 {
+		return l.blocking(ctx, key, wait)
+	}
 	return backends.Poll(ctx, wait, func(ctx context.Context) (backends.Grant, error) {
 		if l.conn.IsClosed() {
 			conn, err := pgx.Connect(ctx, l.url)
@@ -134,6 +144,42 @@ func (l *pgLock) Acquire(ctx context.Context, key string, wait time.Duration) (b
 		l.held[key] = watch(l.ttl, asked, l.flaw == holdCached, func(ctx context.Context) (bool, error) { return l.beat(ctx) })
 		return backends.Grant{}, nil
 	})
+}
+
+// blocking has the server wait. When the time is up the client goes its way, and
+// what it asked for stands.
+func (l *pgLock) blocking(ctx context.Context, key string, wait time.Duration) (backends.Grant, error) {
+	granted := make(chan error, 1)
+	go func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		_, err := l.conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_lock("+l.id()+")", key)
+		granted <- err
+	}()
+	select {
+	case err := <-granted:
+		if err == nil {
+			l.held[key] = watch(l.ttl, time.Now(), false, l.beat)
+		}
+		return backends.Grant{}, err
+	case <-time.After(wait):
+		return backends.Grant{}, fmt.Errorf("%w: canceling statement due to timeout", backends.ErrBusy)
+	}
+}
+
+// Write writes as part of a transaction, with the flaw that needs one. It is only asked
+// if what is protected is in the database.
+func (l *pgLock) Write(ctx context.Context, w backends.Write) error {
+	if l.flaw == commitAfterUnlock {
+		return l.work.write(ctx, w)
+	}
+	conn, err := pgx.Connect(ctx, l.work.url)
+	if err != nil {
+		return backends.Failed(err)
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, resource.WriteSQL, w.Key, w.Value, w.Token, w.Process, w.Op)
+	return err
 }
 
 // beat shows the server that the client lives, and the client that its session
@@ -204,7 +250,12 @@ func (l *pgLock) Release(ctx context.Context, key string) error {
 	return l.set(ctx, "idle_session_timeout", 0)
 }
 
-func (l *pgLock) Check(_ context.Context, key string) (bool, error) {
+// Check is also where a method that was called under the lock returns, and the
+// transaction around it is committed.
+func (l *pgLock) Check(ctx context.Context, key string) (bool, error) {
+	if err := l.work.commit(ctx); err != nil {
+		return false, err
+	}
 	dog := l.held[key]
 	return dog != nil && dog.holds(), nil
 }
@@ -220,5 +271,6 @@ func (l *pgLock) Close() error {
 	if l.pool != nil {
 		l.pool.Close(ctx)
 	}
+	l.work.close(ctx)
 	return l.conn.Close(ctx)
 }

@@ -196,6 +196,8 @@ func (l *redisLock) try(ctx context.Context, key string) (backends.Grant, error)
 	switch {
 	case err != nil && l.flaw == errorAsSuccess:
 		token = asked.UnixMilli()
+	case err != nil && l.flaw == timeoutIsRefusal:
+		return backends.Grant{}, backends.Failed(err)
 	case err != nil && l.flaw == successAsError:
 		l.keep(key, value, asked)
 		delete(l.held, key)
@@ -281,6 +283,8 @@ func (l *redisLock) set(ctx context.Context, name, value string) (int64, error) 
 		}
 	case reaper:
 		l.reap(ctx, name)
+	case deadWaiterQueued:
+		return queued.Run(ctx, l.rdb, []string{name, name + ":queue"}, value, ms, l.process).Int64()
 	}
 	return grant.Run(ctx, l.rdb, []string{name}, value, ms).Int64()
 }

@@ -115,7 +115,7 @@ func (l *redlock) Acquire(ctx context.Context, key string, wait time.Duration) (
 			if old := l.held[key]; old != nil {
 				old.dog.end()
 			}
-			l.held[key] = &redisHold{value, watch(l.ttl, asked, false, func(ctx context.Context) (bool, error) {
+			l.held[key] = &redisHold{value, l.watch(asked, func(ctx context.Context) (bool, error) {
 				a := l.ask(ctx, func(ctx context.Context, r *redis.Client) (bool, error) { return l.extend(ctx, r, key, value) })
 				if !l.enough(a) {
 					return false, errors.New("too few nodes extended the lease")
@@ -132,6 +132,18 @@ func (l *redlock) Acquire(ctx context.Context, key string, wait time.Duration) (
 		}
 		return backends.Grant{}, backends.ErrBusy
 	})
+}
+
+// watch starts the watchdog of a grant. Where the allowance for drift is at stake
+// nothing is renewed, and the client believes for as long as it computes.
+func (l *redlock) watch(asked time.Time, renew func(context.Context) (bool, error)) *watchdog {
+	switch l.flaw {
+	case driftAdded:
+		return watchUntil(asked.Add(l.ttl + drift(l.ttl)))
+	case driftSubtracted:
+		return watchUntil(asked.Add(l.ttl - drift(l.ttl)))
+	}
+	return watch(l.ttl, asked, false, renew)
 }
 
 func (l *redlock) extend(ctx context.Context, r *redis.Client, key, value string) (bool, error) {

@@ -36,6 +36,21 @@ func watch(ttl time.Duration, asked time.Time, blind bool, renew func(context.Co
 	return w
 }
 
+// watchUntil is a watchdog that renews nothing: the hold ends at a time.
+func watchUntil(until time.Time) *watchdog {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watchdog{until: until, lost: make(chan struct{}), stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		select {
+		case <-time.After(time.Until(until)):
+			close(w.lost)
+		case <-ctx.Done():
+		}
+	}()
+	return w
+}
+
 // extended notes that a renewal that was asked for at a time was confirmed.
 func (w *watchdog) extended(asked time.Time) {
 	w.mu.Lock()

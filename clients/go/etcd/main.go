@@ -1,9 +1,13 @@
-// Command etcd tests the mutex of go.etcd.io/etcd/client/v3/concurrency.
+// Command etcd tests the mutex of go.etcd.io/etcd/client/v3/concurrency. With
+// -retry-unlock an Unlock that got no answer is done again at the next check, and
+// with -one-session all mutexes of a client share its session: both were
+// reported to break the lock together.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"time"
@@ -15,10 +19,22 @@ import (
 )
 
 func main() {
+	one := flag.Bool("one-session", false, "use one session for all mutexes")
+	retry := flag.Bool("retry-unlock", false, "do an Unlock that got no answer again, at the next check")
+	flag.Parse()
+	name := "etcd-concurrency"
+	if *one {
+		name += " -one-session"
+	}
+	if *retry {
+		name += " -retry-unlock"
+	}
 	adapter.Main(adapter.Adapter{
-		Name: "etcd-concurrency", Module: "go.etcd.io/etcd/client/v3",
+		Name: name, Module: "go.etcd.io/etcd/client/v3",
 		Capabilities: []string{"wait", "token", "lease", "lost"},
-		Open:         open,
+		Open: func(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
+			return open(c, *one, *retry)
+		},
 	})
 }
 
@@ -26,6 +42,11 @@ type lock struct {
 	client *clientv3.Client
 	ttl    int // seconds
 	held   map[string]*held
+
+	one    bool                          // all mutexes share a session
+	shared *concurrency.Session          // nil until it is needed
+	retry  bool                          // what is in undone is unlocked again
+	undone map[string]*concurrency.Mutex // its Unlock got no answer
 }
 
 type held struct {
@@ -33,16 +54,39 @@ type held struct {
 	mutex   *concurrency.Mutex
 }
 
-func open(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
+func open(c adapter.Config, one, retry bool) (adapter.Lock, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: c.URLs, DialTimeout: 5 * time.Second})
 	if err != nil {
 		return nil, err
 	}
-	return &lock{client, int(math.Ceil(c.TTL.Seconds())), map[string]*held{}}, nil
+	return &lock{
+		client: client, ttl: int(math.Ceil(c.TTL.Seconds())), held: map[string]*held{},
+		one: one, retry: retry, undone: map[string]*concurrency.Mutex{},
+	}, nil
+}
+
+// session returns a new session, or the one that all mutexes share.
+func (l *lock) session() (*concurrency.Session, error) {
+	if l.shared != nil {
+		return l.shared, nil
+	}
+	s, err := concurrency.NewSession(l.client, concurrency.WithTTL(l.ttl))
+	if l.one {
+		l.shared = s
+	}
+	return s, err
+}
+
+// end closes a session, unless others use it.
+func (l *lock) end(s *concurrency.Session) error {
+	if l.one {
+		return nil
+	}
+	return s.Close()
 }
 
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
-	s, err := concurrency.NewSession(l.client, concurrency.WithTTL(l.ttl))
+	s, err := l.session()
 	if err != nil {
 		return adapter.Grant{}, err
 	}
@@ -56,7 +100,7 @@ func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (ada
 	}
 	if err != nil {
 		// With the session goes the place in the queue: then it is certain.
-		closed := s.Close()
+		closed := l.end(s)
 		if closed == nil && (errors.Is(err, concurrency.ErrLocked) || errors.Is(err, context.DeadlineExceeded)) {
 			return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err)
 		}
@@ -64,7 +108,7 @@ func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (ada
 	}
 	r, err := l.client.Get(ctx, h.mutex.Key())
 	if err != nil || len(r.Kvs) == 0 {
-		return adapter.Grant{}, errors.Join(err, s.Close(), errors.New("granted, and lost before its revision was read"))
+		return adapter.Grant{}, errors.Join(err, l.end(s), errors.New("granted, and lost before its revision was read"))
 	}
 	l.held[key] = h
 	// The library renews the lease by itself; how much is left of it when a
@@ -77,16 +121,31 @@ func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (ada
 }
 
 func (l *lock) Release(ctx context.Context, key string) error {
-	if !l.Check(key) {
+	if !l.holds(key) {
 		delete(l.held, key)
 		return adapter.ErrNotHeld
 	}
 	h := l.held[key]
 	delete(l.held, key)
-	return errors.Join(h.mutex.Unlock(ctx), h.session.Close())
+	err := h.mutex.Unlock(ctx)
+	if err != nil && l.retry {
+		l.undone[key] = h.mutex
+		return err
+	}
+	return errors.Join(err, l.end(h.session))
 }
 
 func (l *lock) Check(key string) bool {
+	if m := l.undone[key]; m != nil {
+		delete(l.undone, key)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = m.Unlock(ctx)
+	}
+	return l.holds(key)
+}
+
+func (l *lock) holds(key string) bool {
 	h := l.held[key]
 	if h == nil {
 		return false

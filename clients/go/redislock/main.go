@@ -1,4 +1,5 @@
-// Command redislock tests github.com/bsm/redislock.
+// Command redislock tests github.com/bsm/redislock. Of several servers it uses the
+// one that is the primary when it acquires, as a client that asks Sentinel does.
 package main
 
 import (
@@ -25,24 +26,45 @@ func main() {
 const delay = 10 * time.Millisecond
 
 type lock struct {
-	client *redislock.Client
-	ttl    time.Duration
-	held   map[string]*redislock.Lock
+	servers []*redis.Client
+	ttl     time.Duration
+	held    map[string]*redislock.Lock
 }
 
 func open(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
-	o, err := redis.ParseURL(c.URLs[0])
-	if err != nil {
-		return nil, err
+	l := &lock{ttl: c.TTL, held: map[string]*redislock.Lock{}}
+	for _, url := range c.URLs {
+		o, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, err
+		}
+		o.ContextTimeoutEnabled = true // else go-redis ignores deadlines
+		l.servers = append(l.servers, redis.NewClient(o))
 	}
-	o.ContextTimeoutEnabled = true // else go-redis ignores deadlines
-	rdb := redis.NewClient(o)
-	return &lock{redislock.New(rdb), c.TTL, map[string]*redislock.Lock{}}, rdb.Ping(ctx).Err()
+	_, err := l.primary(ctx)
+	return l, err
+}
+
+// primary returns the first server that says it is one.
+func (l *lock) primary(ctx context.Context) (*redis.Client, error) {
+	var errs []error
+	for _, s := range l.servers {
+		role, err := s.Do(ctx, "role").Slice()
+		if err == nil && len(role) > 0 && role[0] == "master" {
+			return s, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, fmt.Errorf("no server is a primary: %w", errors.Join(errs...))
 }
 
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
+	primary, err := l.primary(ctx)
+	if err != nil {
+		return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err) // nothing was asked for
+	}
 	retry := redislock.LimitRetry(redislock.LinearBackoff(delay), int(wait/delay))
-	held, err := l.client.Obtain(ctx, key, l.ttl, &redislock.Options{RetryStrategy: retry})
+	held, err := redislock.New(primary).Obtain(ctx, key, l.ttl, &redislock.Options{RetryStrategy: retry})
 	if errors.Is(err, redislock.ErrNotObtained) {
 		return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err)
 	}

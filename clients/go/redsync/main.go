@@ -1,6 +1,7 @@
 // Command redsync tests github.com/go-redsync/redsync, Redlock in Go, on one
 // Redis server or on several. With -until it heeds the deadline that the library
-// offers: it writes only before that.
+// offers: it writes only before that. The other flags are uses of the library that
+// were reported to break the lock.
 package main
 
 import (
@@ -20,12 +21,23 @@ import (
 
 func main() {
 	until := flag.Bool("until", false, "write only before the lock's deadline")
+	constant := flag.Bool("constant-value", false, "give all attempts of all clients the same value, by WithGenValueFunc")
+	recreate := flag.Bool("setnx-on-extend", false, "extend a lock that has ended by setting it again, by WithSetNXOnExtend")
 	flag.Parse()
+	name, use := "redsync", []redsync.Option{}
+	if *constant {
+		name += " -constant-value"
+		use = append(use, redsync.WithGenValueFunc(func() (string, error) { return "locked", nil }))
+	}
+	if *recreate {
+		name += " -setnx-on-extend"
+		use = append(use, redsync.WithSetNXOnExtend())
+	}
 	a := adapter.Adapter{
-		Name: "redsync", Module: "github.com/go-redsync/redsync/v4",
+		Name: name, Module: "github.com/go-redsync/redsync/v4",
 		Capabilities: []string{"wait", "lease"},
 		Open: func(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
-			return open(c, *until)
+			return open(c, *until, use)
 		},
 	}
 	if *until {
@@ -41,10 +53,11 @@ type lock struct {
 	rs    *redsync.Redsync
 	ttl   time.Duration
 	until bool
+	use   []redsync.Option
 	held  map[string]*redsync.Mutex
 }
 
-func open(c adapter.Config, until bool) (adapter.Lock, error) {
+func open(c adapter.Config, until bool, use []redsync.Option) (adapter.Lock, error) {
 	var pools []redsyncredis.Pool
 	for _, url := range c.URLs {
 		o, err := redis.ParseURL(url)
@@ -55,15 +68,15 @@ func open(c adapter.Config, until bool) (adapter.Lock, error) {
 		o.MaxRetries = -1              // a retried SET NX may find its own key
 		pools = append(pools, goredis.NewPool(redis.NewClient(o)))
 	}
-	return &lock{redsync.New(pools...), c.TTL, until, map[string]*redsync.Mutex{}}, nil
+	return &lock{redsync.New(pools...), c.TTL, until, use, map[string]*redsync.Mutex{}}, nil
 }
 
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
-	m := l.rs.NewMutex(key,
+	m := l.rs.NewMutex(key, append([]redsync.Option{
 		redsync.WithExpiry(l.ttl),
-		redsync.WithTries(1+int(wait/delay)), redsync.WithRetryDelay(delay),
+		redsync.WithTries(1 + int(wait/delay)), redsync.WithRetryDelay(delay),
 		redsync.WithTimeoutFactor(0.25), // 5 % of a short lease is too little for a busy machine
-	)
+	}, l.use...)...)
 	asked := time.Now()
 	if err := m.LockContext(ctx); err != nil {
 		var taken *redsync.ErrTaken
