@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lockcheck/lockcheck/internal/execstop"
@@ -192,18 +193,25 @@ func (c *container) killKept(ctx context.Context) error {
 		return err
 	}
 	if d.State.Paused {
-		if err := c.engine().Unpause(ctx, c.id); err != nil {
-			return err
+		// So that none of them goes on before it dies. Who may not do that here has
+		// the keeper do it, which is frozen too.
+		pids, _ := c.keptPIDs()
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 	k := c.kept.keeper
-	err = k.Kill()
-	select {
-	case <-k.Gone():
-		return nil // with all that was in the container
-	default:
-		return err
+	if err := k.Kill(); err != nil {
+		select {
+		case <-k.Gone(): // with all that was in the container
+		default:
+			return err
+		}
 	}
+	if d.State.Paused {
+		return c.engine().Unpause(ctx, c.id)
+	}
+	return nil
 }
 
 // keptPIDs returns the server's processes: those of the container without the keeper.

@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -395,17 +395,63 @@ func memoryFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "probe"), nil
 }
 
-// intercepted says if system calls of a running process pass a seccomp filter.
+// intercepted says if system calls of a running process pass a filter of ours. A
+// container has filters for all its processes, which it began with: one more than
+// those of the first process there is ours.
 func intercepted(pid int) (bool, error) {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	s, err := statusOf(pid)
 	if err != nil {
 		return false, err
 	}
-	const filtered = "2"
-	for line := range bytes.Lines(status) {
-		if mode, ok := bytes.CutPrefix(line, []byte("Seccomp:")); ok {
-			return string(bytes.TrimSpace(mode)) == filtered, nil
+	first := s
+	for !first.first && first.parent > 0 {
+		if first, err = statusOf(first.parent); err != nil {
+			return false, fmt.Errorf("find the first process where process %d runs: %w", pid, err)
 		}
 	}
-	return false, errors.New("this kernel does not say whether a process has a seccomp filter")
+	return s.filters > first.filters, nil
+}
+
+// status is what the kernel says of a process.
+type status struct {
+	parent  int
+	first   bool // of its process namespace
+	filters int  // of system calls
+}
+
+func statusOf(pid int) (status, error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return status{}, err
+	}
+	return parseStatus(string(text))
+}
+
+func parseStatus(text string) (status, error) {
+	s := status{filters: -1}
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(line, ":")
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
+			continue
+		}
+		// As it is numbered in its own namespace.
+		last := fields[len(fields)-1]
+		var err error
+		switch name {
+		case "PPid":
+			s.parent, err = strconv.Atoi(last)
+		case "NSpid":
+			s.first = last == "1"
+		case "Seccomp_filters":
+			s.filters, err = strconv.Atoi(last)
+		}
+		if err != nil {
+			return s, fmt.Errorf("parse the status of a process: %w", err)
+		}
+	}
+	if s.filters < 0 {
+		return s, errors.New("this kernel does not say how many seccomp filters a process has (Linux 5.9 does)")
+	}
+	return s, nil
 }
