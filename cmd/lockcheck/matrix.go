@@ -304,6 +304,9 @@ func writeTable(dir string, t *matrix.Table) error {
 
 // compareTables says what differs, and decides the exit status.
 func (a *app) compareTables(old, t *matrix.Table) error {
+	if why := t.Failure(); why != "" {
+		return environment(fmt.Errorf("no run could be carried out: %s", why))
+	}
 	status := exitOK
 	if len(t.Undecided()) > 0 {
 		status = exitInconclusive

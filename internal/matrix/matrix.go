@@ -7,10 +7,12 @@
 package matrix
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockcheck/lockcheck/checker"
@@ -166,6 +168,22 @@ func (t *Table) Undecided() []string {
 		}
 	}
 	return all
+}
+
+// Failure returns why no run of the table could be carried out, "" if one could.
+func (t *Table) Failure() string {
+	why := ""
+	for _, r := range t.Rows {
+		for _, u := range r.Units() {
+			if !u[0].failed() {
+				return ""
+			}
+			for _, run := range u[0].Runs {
+				why = cmp.Or(why, strings.Join(run.Reasons, "; "), string(run.Status))
+			}
+		}
+	}
+	return why
 }
 
 // Read reads a table that was written as JSON, and judges it by the rule of this

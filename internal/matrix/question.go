@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockcheck/lockcheck/checker"
+	"github.com/lockcheck/lockcheck/reports"
 )
 
 // Question is what is asked of the runs of a trial.
@@ -62,8 +63,12 @@ func (t *Trial) Answers() []Answer {
 		a := Answer{Scenario: t.Scenario}
 		if n := t.Conclusive(); n == 0 {
 			a.Text, a.Sense = "not run", Open
-			if len(t.Runs) > 0 {
-				a.Text, a.Run = fmt.Sprintf("inconclusive %d of %d", len(t.Runs), len(t.Runs)), t.Runs[0]
+			if n := len(t.Runs); n > 0 {
+				word := "inconclusive"
+				if t.failed() {
+					word = "failed"
+				}
+				a.Text, a.Run = fmt.Sprintf("%s %d of %d", word, n, n), t.Runs[0]
 			}
 			return append(all, a)
 		}
@@ -156,6 +161,11 @@ func (t *Trial) answerLate(a *Answer) {
 }
 
 func always(Run) bool { return true }
+
+// failed reports whether no run could be carried out.
+func (t *Trial) failed() bool {
+	return !slices.ContainsFunc(t.Runs, func(r Run) bool { return r.Status != reports.Error })
+}
 
 // first returns the first conclusive run of which is is true.
 func (t *Trial) first(is func(Run) bool) Run {

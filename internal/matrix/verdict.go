@@ -85,7 +85,14 @@ func (r *Row) rule() Verdict {
 		}
 	}
 	if !conclusive {
-		r.say("", "no run without a fault held everything")
+		why := "no run without a fault held everything"
+		for _, t := range r.Cell(control).Trials {
+			if len(t.Runs) > 0 && len(t.Runs[0].Reasons) > 0 {
+				why += ": " + t.Runs[0].Reasons[0]
+				break
+			}
+		}
+		r.say("", why)
 		return NotShown
 	}
 	broken := false

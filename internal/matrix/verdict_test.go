@@ -135,6 +135,18 @@ func TestABareResourceDecidesNothing(t *testing.T) {
 	}
 }
 
+func TestATableOfWhichNothingCouldBeRunHasFailed(t *testing.T) {
+	all := map[string][]matrix.Run{"control": {failed}, "fencing": {failed, failed}}
+	table := &matrix.Table{Rows: []*matrix.Row{row("fenced", all)}}
+	if got := table.Failure(); got != "redis did not start" {
+		t.Errorf("failure %q", got)
+	}
+	table.Rows = append(table.Rows, row("fenced", map[string][]matrix.Run{"control": {failed, clean}}))
+	if got := table.Failure(); got != "" {
+		t.Errorf("failure %q, although a run could be carried out", got)
+	}
+}
+
 func TestCompareSaysWhichVerdictsDiffer(t *testing.T) {
 	table := func(rows map[string]matrix.Verdict) *matrix.Table {
 		var t matrix.Table
