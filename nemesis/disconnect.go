@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 )
 
@@ -47,6 +48,7 @@ func (d *disconnect) Inject(ctx context.Context, targets []Target) (Proof, error
 		if c == nil {
 			return "", fmt.Errorf("disconnect: %s is no container: run with --runtime docker", t.Name())
 		}
+		before, pid := interfaces(t)
 		d.off = append(d.off, c)
 		for _, network := range d.networks {
 			said, err := c.Leave(ctx, network)
@@ -55,8 +57,39 @@ func (d *disconnect) Inject(ctx context.Context, targets []Target) (Proof, error
 			}
 			proof = append(proof, said)
 		}
+		if before == nil {
+			continue
+		}
+		after, _ := interfaces(t)
+		if len(before)-len(after) != len(d.networks) {
+			return "", fmt.Errorf("disconnect %s: its process %d had the network interfaces %v, and has %v", t.Name(), pid, before, after)
+		}
+		proof = append(proof, fmt.Sprintf("its process %d had the network interfaces %v, and has %v", pid, before, after))
 	}
 	return Proof(strings.Join(proof, ", ")), nil
+}
+
+// interfaces returns the network interfaces that a process of the target sees, as the
+// kernel tells, and that process; nil where it is not seen from here.
+func interfaces(t Target) (names []string, pid int) {
+	p, ok := t.(Processes)
+	if !ok {
+		return nil, 0
+	}
+	pids, err := p.PIDs()
+	if err != nil || len(pids) == 0 {
+		return nil, 0
+	}
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pids[0]))
+	if err != nil {
+		return nil, 0
+	}
+	for line := range strings.Lines(string(table)) {
+		if name, _, ok := strings.Cut(line, ":"); ok { // the head has none
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names, pids[0]
 }
 
 // Heal puts every target back on its networks.

@@ -29,13 +29,16 @@ are found, heal it, and see that a lock is granted again. Each line has the time
 that this took and the proof, or says why the fault is unavailable there; with
 --brief there is one line for each fault. The exit status is 0 if each fault that
 is available took effect, 3 if one did not, and 4 if the environment failed.`,
-		Example: "  lockcheck faults --verify --backend redis\n  lockcheck faults --verify --brief",
+		Example: "  lockcheck faults --verify --backend redis\n  lockcheck faults --verify --brief\n  lockcheck faults --verify --runtime docker --backend etcd",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !verify {
 				return usagef("nothing to do: give --verify (lockcheck list faults lists them)")
 			}
 			if err := f.checkNetwork(); err != nil {
+				return err
+			}
+			if err := f.runtime.check(f); err != nil {
 				return err
 			}
 			p := &plan{flags: f}
@@ -60,6 +63,7 @@ is available took effect, 3 if one did not, and 4 if the environment failed.`,
 				act := l.begin("faults on "+b.Name, n+1)
 				checks, err := harness.VerifyFaults(c.Context(), harness.Options{
 					Backend: b, Nodes: f.nodes, TTL: f.ttl, Bin: f.bin, Cache: cache, Out: out, Network: f.network, Watch: act.observe,
+					Runtime: f.runtime.name, Versions: f.runtime.versions(), ClientImage: f.runtime.clientImage,
 				}, func(fault string, n, of int) { act.does(fmt.Sprintf("%s (%d/%d)", fault, n, of)) })
 				all = append(all, checks...)
 				if err != nil {
@@ -104,6 +108,7 @@ is available took effect, 3 if one did not, and 4 if the environment failed.`,
 	c.Flags().StringVar(&f.out, "out", "lockcheck-runs", "folder for the folders of runs")
 	c.Flags().StringToStringVar(&f.bin, "bin", nil, "server binary to use, as software=path; etcd=embedded for the built-in one")
 	f.addNetwork(c)
+	f.runtime.addOne(c)
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object a line")
 	return c
 }

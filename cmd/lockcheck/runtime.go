@@ -28,6 +28,12 @@ var runtimes = []string{harness.LocalRuntime, harness.DockerRuntime}
 var versioned = []string{"redis", "etcd", "postgres", "pgbouncer"}
 
 func (f *runtimeFlags) add(c *cobra.Command) {
+	f.addOne(c)
+	c.Flags().StringArrayVar(&f.matrix, "versions", nil, "run everything once with each version of a software, repeatable: etcd=3.4.23,3.6.16")
+}
+
+// addOne adds the flags of commands that run everything with one version.
+func (f *runtimeFlags) addOne(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.name, "runtime", harness.LocalRuntime, "as what servers run: local (processes) or docker (containers)")
 	f.version = map[string]*string{}
@@ -35,7 +41,6 @@ func (f *runtimeFlags) add(c *cobra.Command) {
 		f.version[software] = fs.String(software+"-version", "", "version of the image of "+software+", with --runtime docker")
 	}
 	fs.StringVar(&f.clientImage, "client-image", "", "run clients as containers of this image, with --runtime docker")
-	fs.StringArrayVar(&f.matrix, "versions", nil, "run everything once with each version of a software, repeatable: etcd=3.4.23,3.6.16")
 	_ = c.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(runtimes, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -66,6 +66,70 @@ func TestPartitionedContainers(t *testing.T) {
 	noneLeft(t, out)
 }
 
+// TestContainerOffItsNetworks takes the server off its networks while clients contend, and
+// has the kernel say that it was.
+func TestContainerOffItsNetworks(t *testing.T) {
+	needContainers(t, "redis")
+	out := t.TempDir()
+	scenario := filepath.Join(t.TempDir(), "off.yaml")
+	if err := os.WriteFile(scenario, []byte(`name: off
+summary: the server's container is off its networks for a while
+why: to see that the fault has an effect
+workload: {clients: 2, work: 0.2 ttl, think: 10ms, for: 4 ttl}
+ttl: 500ms
+nemesis:
+  - {fault: disconnect, on: redis, with: {network: both}, at: 1 ttl, for: 1 ttl}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := lockcheck(t, "run", scenario, "--runtime", "docker", "--backend", "redis", "--out", out)
+	text, _ := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != exitOK && got != exitViolation {
+		t.Fatalf("exit status is %d:\n%s", got, text)
+	}
+	history := only(t, filepath.Join(out, "*", "history.jsonl"))
+	for _, want := range []string{
+		`"proof":"container lockcheck-[0-9a-f]+-redis is off the network lockcheck-[0-9a-f]+_clients, [^"]*had the network interfaces \[lo eth\d eth\d\], and has \[lo\]"`,
+		`"proof":"container lockcheck-[0-9a-f]+-redis is on its networks"`,
+	} {
+		if !regexp.MustCompile(want).MatchString(history) {
+			t.Errorf("the history has no %s:\n%s", want, history)
+		}
+	}
+	noneLeft(t, out)
+}
+
+// TestFaultsInContainers has every fault take effect, or be unavailable with a reason. It
+// takes a while: make docker-test.
+func TestFaultsInContainers(t *testing.T) {
+	needAll(t)
+	for _, backend := range []string{"redis", "etcd", "postgres-session"} {
+		t.Run(backend, func(t *testing.T) {
+			software, _, _ := strings.Cut(backend, "-")
+			needContainers(t, software)
+			cmd := lockcheck(t, "faults", "--verify", "--runtime", "docker", "--backend", backend, "--out", t.TempDir())
+			text, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, text)
+			}
+			for _, fault := range []string{"clock jump=10s", "disk fsync=slow50ms", "disconnect", "kill", "pause", "partition", "restart"} {
+				effective := regexp.MustCompile(`(?m)^` + fault + ` +` + backend + ` +` + software + `\S* +effective `)
+				if !effective.Match(text) {
+					t.Errorf("no effective %s on a server:\n%s", fault, text)
+				}
+			}
+		})
+	}
+}
+
+// needAll skips tests that take long, unless all are asked for: see make docker-test.
+func needAll(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LOCKCHECK_DOCKER_TESTS") == "" {
+		t.Skip("takes long: run by make docker-test")
+	}
+}
+
 // TestKilledHarnessIsCleanedUpAfter kills the program while a client's container is
 // frozen.
 func TestKilledHarnessIsCleanedUpAfter(t *testing.T) {

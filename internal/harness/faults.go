@@ -345,6 +345,10 @@ func (v *verification) lacks(ctx context.Context, kind nemesis.Kind, on []string
 		return fmt.Sprintf("not in the network %s: try another --network", v.Network)
 	case slices.Contains(kind.Needs, nemesis.Containers) && !contained(t):
 		return on[0] + " is no container: try --runtime docker"
+	case (kind.Name == "cpu" || kind.Name == "memory") && contained(t):
+		return on[0] + " is a container, whose processes are its engine's to move into control groups"
+	case slices.Contains(kind.Needs, nemesis.Clock) && contained(t) && v.clients[on[0]] != nil:
+		return "clients in containers have no clocks of their own"
 	case kind.Name == "evict" && software != "redis":
 		return on[0] + " is no Redis server, which evicts keys"
 	case kind.Name == "terminate-session" && software != "postgres":
