@@ -143,3 +143,27 @@ func TestWhatIsNoTableIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// The manual has the table that is beside it, in words of this version and judged by
+// its rule.
+func TestTheManualHasItsTable(t *testing.T) {
+	docs := filepath.Join("..", "..", "docs")
+	table, err := matrix.Read(filepath.Join(docs, "matrix.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "matrix.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := table.Markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasSuffix(page, b.Bytes()) {
+		t.Error("docs/matrix.md does not end with the table of docs/matrix.json: run make matrix, or put the end of it as `lockcheck matrix --from docs/matrix.json --format markdown` says")
+	}
+	if open := table.Undecided(); len(open) > 0 {
+		t.Errorf("not shown in docs/matrix.json: %v", open)
+	}
+}
