@@ -35,19 +35,38 @@ var exempt = map[string]string{
 
 func TestBackends(t *testing.T) {
 	for _, name := range backends.Names() {
+		t.Run(name, func(t *testing.T) { runOn(t, name, conformance.Servers) })
+	}
+}
+
+// TestBackendsInContainers has the servers in containers: of one backend of each
+// software, or with LOCKCHECK_DOCKER_TESTS set of all.
+func TestBackendsInContainers(t *testing.T) {
+	names := []string{"redis", "etcd", "postgres-session"}
+	if os.Getenv("LOCKCHECK_DOCKER_TESTS") != "" {
+		names = backends.Names()
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			if why := exempt[name]; why != "" {
-				t.Skip(why)
-			}
-			b, err := backends.Find(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			command, err := selfexec.Command("worker", name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conformance.Run(t, conformance.Subject{Backend: b, Servers: conformance.Servers(t, b, backends.Options{}), Command: command})
+			t.Parallel() // most of it is waiting
+			runOn(t, name, conformance.Containers)
 		})
 	}
+}
+
+// runOn runs the suite on a backend, whose servers are started by one of Servers and
+// Containers.
+func runOn(t *testing.T, name string, start func(*testing.T, backends.Backend, backends.Options) []backends.Endpoint) {
+	if why := exempt[name]; why != "" {
+		t.Skip(why)
+	}
+	b, err := backends.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := selfexec.Command("worker", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Run(t, conformance.Subject{Backend: b, Servers: start(t, b, backends.Options{}), Command: command})
 }

@@ -35,10 +35,10 @@ func (a *app) doctorCommand() *cobra.Command {
 // diagnosis prints one finding of doctor.
 func (a *app) diagnosis(c deploy.Check) {
 	if c.Found {
-		fmt.Fprintf(a.stdout, "found    %-12s %s\n", c.Name, join(c.Version, c.Path))
+		fmt.Fprintf(a.stdout, "found    %-18s %s\n", c.Name, join(c.Version, c.Path))
 		return
 	}
-	fmt.Fprintf(a.stdout, "missing  %-12s %s\n", c.Name, c.Problem)
+	fmt.Fprintf(a.stdout, "missing  %-18s %s\n", c.Name, c.Problem)
 	if c.Disables != "" {
 		fmt.Fprintf(a.stdout, "           without it: %s\n", c.Disables)
 	}

@@ -136,15 +136,22 @@ func (c *Containers) Patched() error { return c.bare }
 
 // checkCompose returns an error if the docker command has no compose.
 func checkCompose(ctx context.Context) error {
+	_, err := composeVersion(ctx)
+	return err
+}
+
+// composeVersion returns the version of the docker command's compose.
+func composeVersion(ctx context.Context) (string, error) {
 	cmd := exec.Command("docker", "compose", "version", "--short")
 	if errors.Is(cmd.Err, exec.ErrNotFound) {
-		return errors.New("there is an engine, but no docker command: install Docker's client and its compose plugin")
+		return "", errors.New("there is no docker command: install Docker's client and its compose plugin")
 	}
-	if _, err := output(ctx, cmd); err != nil {
+	said, err := output(ctx, cmd)
+	if err != nil {
 		said, _, _ := strings.Cut(err.Error(), "\n") // then comes how it is used
-		return fmt.Errorf("the docker command has no compose (install its plugin, such as docker-compose-v2, or run scripts/docker-engine): %s", said)
+		return "", fmt.Errorf("the docker command has no compose (install its plugin, such as docker-compose-v2, or run scripts/docker-engine): %s", said)
 	}
-	return nil
+	return strings.TrimSpace(said), nil
 }
 
 // CheckContainers returns nil if servers of all of the software can run as

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockcheck/lockcheck/internal/deploy/engine"
 	"github.com/lockcheck/lockcheck/internal/execstop"
 )
 
@@ -98,6 +99,13 @@ func wants() []wanted {
 			packages: map[string]string{"apt-get": "docker.io", "dnf": "moby-engine", "apk": "docker", "brew": "--cask docker"},
 			hint:     "install Docker",
 		}, {
+			name: "docker compose", find: composePlugin, disables: "the docker runtime",
+			// Not by the package manager: the package has another name in each release.
+			hint: "install Docker's compose plugin (such as docker-compose-v2), or run scripts/docker-engine",
+		}, {
+			name: "container engine", find: containerEngine, disables: "the docker runtime",
+			hint: "start Docker, run scripts/docker-engine, or say with DOCKER_HOST where an engine is",
+		}, {
 			name: "network namespaces", find: namespaces, disables: "network faults at packet level; those through proxies work",
 			hint: "run as root, or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1)",
 		}, {
@@ -138,6 +146,32 @@ func (w wanted) install() string {
 		return fmt.Sprintf("%s%s %s", sudo, m.command, pkg)
 	}
 	return w.hint
+}
+
+// composePlugin looks for the compose plugin of the docker command.
+func composePlugin(ctx context.Context) (Binary, error) {
+	v, err := composeVersion(ctx)
+	return Binary{Version: v}, err
+}
+
+// containerEngine looks for an engine that answers. Its path is where it does.
+func containerEngine(ctx context.Context) (Binary, error) {
+	e, err := engine.Connect(ctx)
+	if err != nil {
+		return Binary{}, err
+	}
+	i := e.Info()
+	if i.OS != "linux" {
+		return Binary{}, fmt.Errorf("the engine at %s runs containers of %s, and the servers need linux", e.At(), i.OS)
+	}
+	b := Binary{Path: e.At(), Version: i.Version}
+	if i.Podman {
+		b.Version = "Podman " + b.Version
+	}
+	if !e.Here() {
+		b.Path += "  (another machine: faults of the network by proxies, of clocks and of disks, and kills are not available)"
+	}
+	return b, nil
 }
 
 // namespaces reports whether a network namespace can be made, by making one.

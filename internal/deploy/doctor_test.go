@@ -1,6 +1,10 @@
 package deploy
 
-import "testing"
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 func TestDoctorSaysWhatToDo(t *testing.T) {
 	checks := Doctor(t.Context())
@@ -25,6 +29,24 @@ func TestDoctorWithNothingInstalled(t *testing.T) {
 	}
 	if c := w.check(t.Context()); c.Found || c.Install != "install x" {
 		t.Errorf("check = %+v", c)
+	}
+}
+
+func TestDoctorSaysWhereNoEngineAnswers(t *testing.T) {
+	none := "unix://" + filepath.Join(t.TempDir(), "none.sock")
+	t.Setenv("DOCKER_HOST", none)
+	t.Setenv("PATH", t.TempDir())
+	seen := map[string]Check{}
+	for _, w := range wants() {
+		if w.name == "container engine" || w.name == "docker compose" {
+			seen[w.name] = w.check(t.Context())
+		}
+	}
+	for name, want := range map[string]string{"container engine": none, "docker compose": "no docker command"} {
+		c := seen[name]
+		if c.Found || !strings.Contains(c.Problem, want) || c.Disables != "the docker runtime" || c.Install == "" {
+			t.Errorf("%s: %+v, want %q in its problem, and what to do", name, c, want)
+		}
 	}
 }
 
