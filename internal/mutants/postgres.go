@@ -44,9 +44,10 @@ func postgresMutants() []Mutant {
 }
 
 type pgLock struct {
-	flaw string
-	url  string
-	ttl  time.Duration
+	flaw    string
+	process string
+	url     string
+	ttl     time.Duration
 
 	mu   sync.Mutex // of the connection: heartbeats come at any time
 	conn *pgx.Conn
@@ -60,18 +61,28 @@ func openPostgres(ctx context.Context, c backends.Config, flaw string) (backends
 	if len(urls) == 0 {
 		return nil, errors.New("it needs a PostgreSQL server")
 	}
-	l := &pgLock{flaw: flaw, url: urls[0], ttl: c.TTL, held: map[string]*watchdog{}, work: transaction{url: c.ResourceDSN}}
+	l := &pgLock{flaw: flaw, process: c.Process, url: urls[0], ttl: c.TTL, held: map[string]*watchdog{}, work: transaction{url: c.ResourceDSN}}
 	var err error
-	if l.conn, err = pgx.Connect(ctx, l.url); err != nil {
+	if l.conn, err = l.connect(ctx); err != nil {
 		return nil, err
 	}
 	if flaw == wrongConnection {
-		if l.pool, err = pgx.Connect(ctx, l.url); err != nil {
+		if l.pool, err = l.connect(ctx); err != nil {
 			l.conn.Close(ctx)
 			return nil, err
 		}
 	}
 	return l, nil
+}
+
+// connect makes a session that bears the client's name, by which it can be found.
+func (l *pgLock) connect(ctx context.Context) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(l.url)
+	if err != nil {
+		return nil, err
+	}
+	config.RuntimeParams["application_name"] = l.process
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // id is an expression for the number of the lock named key.
@@ -112,7 +123,7 @@ func (l *pgLock) Acquire(ctx context.Context, key string, wait time.Duration) (b
 	}
 	return backends.Poll(ctx, wait, func(ctx context.Context) (backends.Grant, error) {
 		if l.conn.IsClosed() {
-			conn, err := pgx.Connect(ctx, l.url)
+			conn, err := l.connect(ctx)
 			if err != nil {
 				return backends.Grant{}, backends.Failed(err)
 			}

@@ -24,6 +24,7 @@ const (
 	commitAfterUnlock = "commit-after-unlock"
 	waitGoesOn        = "timed-out-wait-goes-on"
 	keyCRC32          = "lock-name-is-crc32"
+	handsOver         = "hands-over-before-work-ends"
 )
 
 // Published returns the mutants that exist for one public report each. They are
@@ -33,10 +34,11 @@ func Published() []Mutant {
 		return Mutant{Name: name, Kind: kind, Flaw: flaw, Reports: []string{report}, Twin: twin, Property: property, Scenario: scenario, strategy: of}
 	}
 	return []Mutant{
-		m("K3", timeoutIsRefusal, "liveness", "bug-sim-6864", "an acquire without an answer is taken as refused, and nobody cleans up", "simstudioai/sim#6864", redisStrategy, "correct-redis"),
+		m("K3", timeoutIsRefusal, "", "bug-sim-6864", "an acquire without an answer is taken as refused, and nobody cleans up", "simstudioai/sim#6864", redisStrategy, "correct-redis"),
 		m("K10", driftAdded, "mutex", "bug-redlock-py-3", "the allowance for drift is added to the validity", "SPSCommerce/redlock-py#3", redlockStrategy, driftSubtracted),
 		m("K11", keyCRC32, "liveness", "bug-symfony-58838", "the number of a lock is the CRC-32 of its name", "symfony/symfony#58838", postgresStrategy, "correct-postgres"),
 		m("K14", commitAfterUnlock, "state", "bug-redisson-2183", "the transaction that the lock protects is committed after the unlock", "redisson/redisson#2183", postgresStrategy, "correct-postgres"),
+		m("K17", handsOver, "fence", "bug-kubernetes-139991", "the lock is released, and the loss told, while the work goes on", "kubernetes/kubernetes#139991", redisStrategy, "correct-redis"),
 		m("K16", waitGoesOn, "liveness", "bug-yugabyte-26105", "a wait that timed out goes on at the server, and is granted the lock", "yugabyte/yugabyte-db#26105", postgresStrategy, "correct-postgres"),
 		m("K16", deadWaiterQueued, "liveness", "bug-redisson-4595", "a waiter that dies stays in the queue, at its head in the end", "redisson/redisson#4595", redisStrategy, "correct-redis"),
 	}

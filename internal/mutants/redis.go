@@ -339,6 +339,9 @@ func (l *redisLock) keep(key, value string, asked time.Time) {
 			return true, nil
 		case ttlHalved, reaper:
 			return true, nil // it does not renew, so that its lease ends
+		case handsOver:
+			_, err := l.unlock(ctx, l.name(key), value)
+			return false, err
 		}
 		return l.extend(ctx, key, value)
 	})}

@@ -39,17 +39,20 @@ func Read(file string) ([]Result, error) {
 	return r.Results, nil
 }
 
-// Merge puts new results in the place of older ones, in the order of Reports. Results
-// of what is no report any more are dropped.
+// Merge puts new results in the place of older ones, in the order of Reports and with
+// their words. Results of what is no report any more are dropped.
 func Merge(old, fresh []Result) []Result {
 	var all []Result
 	for _, r := range Reports() {
-		of := func(x Result) bool { return x.Scenario == r.Scenario }
-		if at := slices.IndexFunc(fresh, of); at >= 0 {
-			all = append(all, fresh[at])
-		} else if at := slices.IndexFunc(old, of); at >= 0 {
-			all = append(all, old[at])
+		results := slices.Concat(fresh, old)
+		at := slices.IndexFunc(results, func(x Result) bool { return x.Scenario == r.Scenario })
+		if at < 0 {
+			continue
 		}
+		x := results[at]
+		x.Report, x.URL, x.Kind, x.Wrong = r.Public, r.URL, r.Kind, r.Wrong
+		x.Subject.What, x.Control.What = r.Subject.What, r.Control.What
+		all = append(all, x)
 	}
 	return all
 }
@@ -93,8 +96,8 @@ func Markdown(results []Result) []byte {
 		}
 		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | [`%s`](../scenarios/%s.yaml) | %s | %s: %s | %s | %s: %s | %s |\n",
 			r.Report, r.URL, r.Wrong, r.Kind, r.Scenario, r.Scenario,
-			r.Subject.run(), r.Subject.count(), strings.Join(r.Subject.Expected, "; "),
-			r.Control.run(), r.Control.count(), strings.Join(r.Control.Expected, "; "), r.Date)
+			r.Subject.run(), r.Subject.count(), r.Subject.shown(),
+			r.Control.run(), r.Control.count(), r.Control.shown(), r.Date)
 	}
 	fmt.Fprintf(&b, "\n%d reports: reproduced in every run %d, control clean in every run %d.\n", len(results), reproduced, clean)
 	if unlike := unlike(results); unlike != "" {
@@ -126,6 +129,17 @@ func (o Outcome) run() string {
 		of = append(of, name+" "+o.Versions[name])
 	}
 	return o.What + " (" + strings.Join(of, ", ") + ")"
+}
+
+// shown is what each run was to show, with the medians of what was measured.
+func (o Outcome) shown() string {
+	s := strings.Join(o.Expected, "; ")
+	for _, name := range slices.Sorted(maps.Keys(o.Figures)) {
+		all := slices.Sorted(slices.Values(o.Figures[name]))
+		s = strings.ReplaceAll(s, " ttl", fmt.Sprintf(" × %d ms", o.TTL))
+		s += fmt.Sprintf(", median %.0f ms", all[len(all)/2])
+	}
+	return s
 }
 
 func unlike(results []Result) string {

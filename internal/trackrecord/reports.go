@@ -6,7 +6,7 @@ import "maps"
 func Reports() []Report {
 	return []Report{
 		{
-			Public: "minhle.xyz, GC pause versus a Redis TTL", Kind: "K1", Scenario: "bug-minhle-gc-pause",
+			Public: "minhle.xyz GC pause versus a Redis TTL", Kind: "K1", Scenario: "bug-minhle-gc-pause",
 			URL:     "https://minhle.xyz/blog/distributed-lock-gc-pause-ttl-fencing-tokens",
 			Wrong:   "a holder that is frozen past its lease wakes up and writes after the next one",
 			Subject: library("bsm/redislock, no token", "redis", "redislock", "go/redislock").with("unfenced"),
@@ -51,8 +51,8 @@ func Reports() []Report {
 			Public: "go-redsync/redsync#186", Kind: "K6", Scenario: "bug-redsync-186",
 			URL:     "https://github.com/go-redsync/redsync/issues/186",
 			Wrong:   "a server that forgets what it granted makes a second majority",
-			Subject: library("redsync on five servers", "redlock", "redsync", "go/redsync"),
-			Control: library("redsync, the server back after a lease", "redlock", "redsync", "go/redsync").in("k5-late-restart"),
+			Subject: library("redsync on five servers", "redlock", "redsync", "go/redsync", "-until"),
+			Control: library("redsync, the server back after a lease", "redlock", "redsync", "go/redsync", "-until").in("bug-redsync-186-control"),
 		},
 		{
 			Public: "valkey-io/valkey#2651", Kind: "K7", Scenario: "bug-valkey-2651",
@@ -198,8 +198,8 @@ func Reports() []Report {
 			Public: "kubernetes/kubernetes#139991", Kind: "K17", Scenario: "bug-kubernetes-139991",
 			URL:     "https://github.com/kubernetes/kubernetes/pull/139991",
 			Wrong:   "a leader releases the lease while its work goes on",
-			Subject: own("an election of etcd, work after the release", "etcd-election"),
-			Control: own("an election of etcd, release after the work", "etcd-election").in("no-fault"),
+			Subject: mutant("redis", "hands-over-before-work-ends"),
+			Control: correct("redis", "correct-redis"),
 		},
 	}
 }

@@ -76,10 +76,14 @@ type Outcome struct {
 	Resource string            `json:"resource"`
 	Client   string            `json:"client,omitempty"` // as for --client
 	Versions map[string]string `json:"versions"`
+	TTL      int64             `json:"ttl_ms"`
 	Expected []string          `json:"expected"` // what each run was to show
-	Runs     int               `json:"runs"`
-	AsTold   int               `json:"as_expected"` // runs that came out so
-	Unlike   []string          `json:"unlike,omitempty"`
+	// Figures are what was measured in each run, in the unit of the figure: of those
+	// about which something is expected.
+	Figures map[string][]float64 `json:"figures,omitempty"`
+	Runs    int                  `json:"runs"`
+	AsTold  int                  `json:"as_expected"` // runs that came out so
+	Unlike  []string             `json:"unlike,omitempty"`
 }
 
 // Options say how reports are run.
@@ -131,7 +135,8 @@ func runTrial(ctx context.Context, r Report, t Trial, o Options) (Outcome, error
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		out.Resource, out.Versions = run.Resource, run.Versions
+		out.Resource, out.Versions, out.TTL = run.Resource, run.Versions, run.TTL.Milliseconds()
+		out.measure(sc, run)
 		unlike, err := t.compare(sc, run)
 		if err != nil {
 			return out, err
@@ -144,9 +149,21 @@ func runTrial(ctx context.Context, r Report, t Trial, o Options) (Outcome, error
 		if o.Progress != nil {
 			o.Progress(r, t, n+1, unlike)
 		}
-		out.Expected = evidence(sc, harness.SubjectOf(run))
+		out.Expected = Evidence(sc, harness.SubjectOf(run))
 	}
 	return out, nil
+}
+
+// measure keeps the figures about which something is expected.
+func (o *Outcome) measure(sc *scenarios.Scenario, run *reports.Run) {
+	for name := range sc.ExpectedFigures(harness.SubjectOf(run)) {
+		if f := run.Figure(name); f.Missing == "" {
+			if o.Figures == nil {
+				o.Figures = map[string][]float64{}
+			}
+			o.Figures[name] = append(o.Figures[name], f.Value)
+		}
+	}
 }
 
 // compare returns what of a run is not as the scenario says. That the client is not
@@ -167,6 +184,27 @@ func (t Trial) load(r Report) (*scenarios.Scenario, error) {
 	return scenarios.Load(name)
 }
 
+// Subject is the trial's scenario, and what its expectations are about. The versions of
+// servers are those of the binaries that it names; of others nothing is known.
+func (t Trial) Subject(ctx context.Context, r Report) (*scenarios.Scenario, scenarios.Subject, error) {
+	sc, err := t.load(r)
+	if err != nil {
+		return nil, scenarios.Subject{}, err
+	}
+	of := scenarios.Subject{Backend: t.Backend, Resource: t.resource(sc), Locks: []string{t.lock()}}
+	for software, path := range t.Bin {
+		bin, err := deploy.Find(ctx, software, path)
+		if err != nil {
+			return nil, of, err
+		}
+		if of.Versions == nil {
+			of.Versions = map[string]string{}
+		}
+		of.Versions[software] = bin.Version
+	}
+	return sc, of, nil
+}
+
 func (t Trial) resource(sc *scenarios.Scenario) string {
 	if t.Resource == "" && len(sc.Resources) > 0 {
 		return sc.Resources[0]
@@ -182,13 +220,16 @@ func (t Trial) client() string {
 	return strings.Join(t.Client, " ")
 }
 
-// evidence is what each run of a subject is to show, in words.
-func evidence(sc *scenarios.Scenario, of scenarios.Subject) []string {
+// Evidence is what each run is to show, in words.
+func Evidence(sc *scenarios.Scenario, of scenarios.Subject) []string {
+	var all []string
+	if sc.ExpectedStatus(of) == string(reports.Pass) {
+		all = append(all, "nothing violated")
+	}
 	byVerdict := map[string][]string{}
 	for property, verdict := range sc.Expected(of) {
 		byVerdict[verdict] = append(byVerdict[verdict], property)
 	}
-	var all []string
 	for _, verdict := range []string{"violated", "held", "not applicable"} {
 		if names := byVerdict[verdict]; len(names) > 0 {
 			slices.SortFunc(names, byProperty)

@@ -26,18 +26,23 @@ func main() {
 // when it is idle for longer than the TTL is what frees the lock of a client that
 // hangs; most applications set a time there, or keepalives.
 type lock struct {
-	conn *pgx.Conn
-	url  string
-	ttl  time.Duration
+	conn   *pgx.Conn
+	config *pgx.ConnConfig
+	ttl    time.Duration
 }
 
 func open(ctx context.Context, c adapter.Config) (adapter.Lock, error) {
-	l := &lock{url: c.URLs[0], ttl: c.TTL}
+	config, err := pgx.ParseConfig(c.URLs[0])
+	if err != nil {
+		return nil, err
+	}
+	config.RuntimeParams["application_name"] = c.Process // by which its session can be found
+	l := &lock{config: config, ttl: c.TTL}
 	return l, l.connect(ctx)
 }
 
 func (l *lock) connect(ctx context.Context) (err error) {
-	l.conn, err = pgx.Connect(ctx, l.url)
+	l.conn, err = pgx.ConnectConfig(ctx, l.config)
 	return err
 }
 

@@ -49,10 +49,6 @@ func (f options) make(ctx context.Context, names []string) (err error) {
 	if f.runs < 1 {
 		return fmt.Errorf("-n %d: must be at least 1", f.runs)
 	}
-	old, err := trackrecord.Read(f.json)
-	if err != nil {
-		return err
-	}
 	if f.out == "" {
 		if f.out, err = os.MkdirTemp("", "lockcheck-track-record-"); err != nil {
 			return err
@@ -84,22 +80,27 @@ func (f options) make(ctx context.Context, names []string) (err error) {
 			failed = append(failed, err)
 			continue
 		}
-		old = trackrecord.Merge(old, []trackrecord.Result{res})
-		if err := f.write(old); err != nil {
+		if err := f.write(res); err != nil {
 			return err
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// write is done after each report, so that an interrupt loses none that was run.
-func (f options) write(results []trackrecord.Result) error {
-	b, err := trackrecord.JSON(results)
+// write puts a result in its place. It is done after each report, so that an interrupt
+// loses none that was run.
+func (f options) write(res trackrecord.Result) error {
+	old, err := trackrecord.Read(f.json)
+	if err != nil {
+		return err
+	}
+	all := trackrecord.Merge(old, []trackrecord.Result{res})
+	b, err := trackrecord.JSON(all)
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(f.json, b, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(f.markdown, trackrecord.Markdown(results), 0o644)
+	return os.WriteFile(f.markdown, trackrecord.Markdown(all), 0o644)
 }
