@@ -62,6 +62,18 @@ func (p *postgres) clone(ctx context.Context) error {
 	if err := p.run(ctx, cmd, p.dir); err != nil {
 		return fmt.Errorf("clone it from its primary: %w", err)
 	}
+	// What says that the primary uses its socket is cloned too. In a container of its own
+	// the clone would listen at one of the same name, and another process may have the
+	// number that the primary has in its container.
+	locks, err := filepath.Glob(filepath.Join(p.dir, ".s.PGSQL.*.lock"))
+	if err != nil {
+		return err
+	}
+	for _, lock := range locks {
+		if err := os.Remove(lock); err != nil {
+			return err
+		}
+	}
 	// A killed primary is noticed at once, and its return soon.
 	return appendTo(filepath.Join(p.dir, "postgresql.auto.conf"), "wal_retrieve_retry_interval = '100ms'\n")
 }
