@@ -16,6 +16,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/lockcheck/lockcheck/checker"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
 
@@ -466,6 +467,54 @@ expect:
 		}
 		if got := s.Expected(of)["liveness"]; got != c.liveness {
 			t.Errorf("of %q liveness is expected %s, want %s", c.version, got, c.liveness)
+		}
+	}
+}
+
+// Entries may be about what client programs say that they test, and about findings.
+func TestExpectationsOfLocks(t *testing.T) {
+	s, err := scenarios.Parse("x.yaml", []byte(`
+name: x
+clients: [A]
+steps: [{client: A, do: acquire}]
+expect:
+  - {properties: {mutex: held}, findings: {ghost: none}}
+  - {locks: [mine -fast, yours], properties: {mutex: violated}, findings: {ghost: found}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		locks        []string
+		mutex, ghost string
+	}{
+		{nil, "held", scenarios.None},
+		{[]string{"mine"}, "held", scenarios.None},
+		{[]string{"mine -fast"}, "violated", scenarios.Found},
+		{[]string{"redis", "yours"}, "violated", scenarios.Found},
+	} {
+		of := scenarios.Subject{Backend: "b", Resource: "r", Locks: c.locks}
+		if got := s.Expected(of)["mutex"]; got != c.mutex {
+			t.Errorf("of %v mutex is expected %s, want %s", c.locks, got, c.mutex)
+		}
+		if got := s.ExpectedFindings(of)["ghost"]; got != c.ghost {
+			t.Errorf("of %v a ghost is expected %s, want %s", c.locks, got, c.ghost)
+		}
+	}
+	for _, wrong := range []string{"{findings: {gost: found}}", "{findings: {ghost: perhaps}}", "{locks: x}"} {
+		if _, err := scenarios.Parse("x.yaml", []byte("name: x\nclients: [A]\nsteps: [{client: A, do: acquire}]\nexpect: ["+wrong+"]\n")); err == nil {
+			t.Errorf("%s is accepted", wrong)
+		}
+	}
+}
+
+// The codes that can be expected are those that the checker has.
+func TestFindingsAreTheCheckers(t *testing.T) {
+	for _, code := range []string{
+		checker.Late, checker.Ghost, checker.Stuck, checker.False, checker.Lost, checker.Again, checker.Rejected, checker.Workload,
+	} {
+		if !slices.Contains(scenarios.Findings(), code) {
+			t.Errorf("%q cannot be expected", code)
 		}
 	}
 }

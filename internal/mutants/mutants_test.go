@@ -62,6 +62,27 @@ func TestEveryKindHasMutants(t *testing.T) {
 	}
 }
 
+// Mutants of one report say which, and the scenario of that knows them.
+func TestMutantsOfOneReport(t *testing.T) {
+	for _, m := range mutants.Published() {
+		if twin, err := mutants.Find(m.Twin); err != nil || twin.Backend() != m.Backend() {
+			t.Errorf("%s has no correct twin on its servers", m.Name)
+		}
+		sc, err := scenarios.Load(m.Scenario)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		of := scenarios.Subject{Backend: m.Backend(), Resource: slices.Concat(sc.Resources, []string{""})[0], Locks: []string{m.Name}}
+		if len(m.Reports) != 1 || m.Flaw == "" || !slices.Contains(sc.Claims, m.Reports[0]) {
+			t.Errorf("%s is not of one report: %v", m.Name, m.Reports)
+		}
+		if m.Property != "" && sc.Expected(of)[m.Property] != "violated" || m.Property == "" && len(sc.ExpectedFigures(of)) == 0 {
+			t.Errorf("%s does not expect %s to break %q", sc.Name, m.Name, m.Property)
+		}
+	}
+}
+
 // Some mutants and their twins, for real; `make mutants` runs all.
 func TestMutantsAreCaughtAndTheirTwinsAreNot(t *testing.T) {
 	cache := deploy.NewCache()
