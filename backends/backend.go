@@ -37,6 +37,13 @@ type Backend struct {
 	Leased bool
 	// Tokens says that grants carry fencing tokens.
 	Tokens bool
+	// Deadline says that clients stop to believe at the end of Grant.Valid.
+	Deadline bool
+	// KeepsAlive says that clients renew their grants by themselves.
+	KeepsAlive bool
+	// Reentrant says that a client is granted what it holds, and releases it as
+	// often.
+	Reentrant bool
 	// Apart says why the backend is left out when all backends are asked for:
 	// it is no lock that anybody should use. "" means that it is not.
 	Apart string

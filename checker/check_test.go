@@ -153,6 +153,38 @@ func TestVerdicts(t *testing.T) {
 		want: map[string]Verdict{Mutex: Held, Lease: Held, Liveness: Violated},
 		why:  map[string]string{Liveness: `nobody got "k" from 1002.0 ms to 9000.0 ms although B wanted it and nobody was entitled to it: 7998.0 ms, and the bound is 2000.0 ms`},
 	}, {
+		name: "a holder that renews by itself keeps the lock for longer than the lease that it stated",
+		history: `
+			keep A
+			A acquire 0-2 ok ttl=1000
+			B acquire 200-9000 fail`,
+		want: map[string]Verdict{Mutex: Held, Lease: Held, Liveness: Held},
+	}, {
+		name: "a holder that does not renew does not",
+		history: `
+			keep B
+			A acquire 0-2 ok ttl=1000
+			B acquire 200-9000 fail`,
+		want: map[string]Verdict{Liveness: Violated},
+	}, {
+		name: "a dead one renews nothing",
+		history: `
+			keep A
+			A acquire 0-2 ok ttl=1000
+			kill 3000 A
+			B acquire 200-9000 fail`,
+		want: map[string]Verdict{Liveness: Violated},
+		why:  map[string]string{Liveness: `nobody got "k" from 4000.0 ms to 9000.0 ms although B wanted it and nobody was entitled to it: 5000.0 ms, and the bound is 2000.0 ms`},
+	}, {
+		name: "nor does one that was told of the loss, for longer than a lease",
+		history: `
+			keep A
+			A acquire 0-2 ok ttl=1000
+			A lost 3000
+			B acquire 200-9000 fail`,
+		want: map[string]Verdict{Liveness: Violated},
+		why:  map[string]string{Liveness: `nobody got "k" from 4000.0 ms to 9000.0 ms although B wanted it and nobody was entitled to it: 5000.0 ms, and the bound is 2000.0 ms`},
+	}, {
 		name: "time before the fault has healed does not count",
 		history: `
 			A acquire 0-2 ok ttl=1000

@@ -142,7 +142,8 @@ type claims struct {
 	grants  int
 	end     int64 // time of the last event
 	faults  []fault
-	partial bool // the holds of some keys are those at the beginning
+	keepers []int32 // processes that renew by themselves
+	partial bool    // the holds of some keys are those at the beginning
 }
 
 // fault is a time during which the nemesis was at work on something else than
@@ -162,7 +163,7 @@ func thorough(h *history.History, o Options) *claims {
 // extract reads the holds of suspect keys out of a history in one pass.
 func (cs *claims) extract() {
 	h := cs.h
-	cs.keys, cs.grants, cs.faults = make([]key, len(h.Keys)), 0, nil
+	cs.keys, cs.grants, cs.faults, cs.keepers = make([]key, len(h.Keys)), 0, nil, nil
 	for i := range cs.keys {
 		cs.keys[i].id = int32(i)
 	}
@@ -206,6 +207,7 @@ func (cs *claims) extract() {
 		cs.end = max(cs.end, h.Applied[i].Time)
 	}
 	cs.nemesis()
+	cs.findKeepers()
 	for i := range cs.keys {
 		k := &cs.keys[i]
 		sortHolds(k.holds)

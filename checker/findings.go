@@ -98,7 +98,7 @@ func (cs *claims) findLost(f *found, k *key) {
 func (cs *claims) findLate(f *found, k *key) {
 	for i := range k.holds {
 		h := &k.holds[i]
-		if h.ttl == 0 || h.early == byDeath {
+		if h.ttl == 0 || h.early == byDeath || cs.keeps(h.process) {
 			continue
 		}
 		due := max(h.b, h.tried) + h.ttl

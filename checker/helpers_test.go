@@ -18,6 +18,7 @@ const ms = 1_000_000
 //	A release 50-? info
 //	A lost 300
 //	kill 400 A
+//	keep A
 //	fault 10-20
 //	resource 500 accept A token=1 op=3
 //
@@ -104,6 +105,8 @@ func (b *builder) line(t testing.TB, f []string) {
 		from, to := span(f[1])
 		b.event(from, history.Invoke, "partition", `{"on":["n1"]}`)
 		b.event(to, history.Info, "partition", `{"on":["n1"]}`)
+	case f[0] == "keep":
+		b.act(0, history.Event{Process: history.Harness, Type: history.Info, F: history.Keep, Value: fmt.Appendf(nil, `{"on":[%q]}`, f[1])})
 	case f[0] == "kill":
 		at := num(f[1])
 		v := fmt.Sprintf(`{"on":[%q]}`, f[2])
@@ -166,7 +169,11 @@ func (b *builder) line(t testing.TB, f []string) {
 }
 
 func (b *builder) event(at int64, t history.Type, f, value string) {
-	e := history.Event{Time: at, Process: history.Nemesis, Type: t, F: f, Value: []byte(value)}
+	b.act(at, history.Event{Process: history.Nemesis, Type: t, F: f, Value: []byte(value)})
+}
+
+func (b *builder) act(at int64, e history.Event) {
+	e.Time = at
 	b.acts = append(b.acts, act{at, func(i int32) {
 		e.Index = int64(i)
 		b.h.Other = append(b.h.Other, e)

@@ -32,7 +32,8 @@ type attempt struct {
 //
 // A hold entitles its client until its release was answered, or, where it was
 // not released, for a lease from the last renewal that was tried (without a
-// lease: until the client stopped to believe). An acquire of unknown outcome may
+// lease: until the client stopped to believe; of a client that renews by itself:
+// for a lease from when it stopped to). An acquire of unknown outcome may
 // be granted behind its caller's back and counts as a hold of one lease. Time
 // before a fault has healed does not count, unless the fault was on clients only.
 func (cs *claims) waits(k *key, bound int64) livenessResult {
@@ -99,10 +100,37 @@ func (cs *claims) entitled(h *hold) int64 {
 			return op.Ret
 		}
 	}
-	if h.ttl > 0 {
+	switch {
+	case h.ttl == 0:
+		return min(h.c, h.u)
+	case cs.keeps(h.process):
+		end := h.c // its own deadline moves with renewals that nobody saw
+		if h.early == byDeath {
+			end = h.u
+		}
+		return min(end, never-h.ttl) + h.ttl
+	default:
 		return max(h.b, h.tried) + h.ttl
 	}
-	return min(h.c, h.u)
+}
+
+// keeps says whether a client renews its grants by itself, so that they may stand
+// for longer than the history shows.
+func (cs *claims) keeps(process int32) bool {
+	return slices.Contains(cs.keepers, process)
+}
+
+// findKeepers reads from the harness's event which clients do.
+func (cs *claims) findKeepers() {
+	for i := range cs.h.Other {
+		if e := &cs.h.Other[i]; e.Process == history.Harness && e.F == history.Keep {
+			for _, name := range e.Targets() {
+				if p := slices.Index(cs.h.Processes, name); p >= 0 {
+					cs.keepers = append(cs.keepers, int32(p))
+				}
+			}
+		}
+	}
 }
 
 // healed is the time from which on, in [from, to], no fault was in effect; to if

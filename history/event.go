@@ -32,6 +32,7 @@ const (
 	Run     = "run"   // the header: the first event, describing the run
 	Heal    = "heal"  // of the nemesis, an info event: the healing of the fault named in Value begins
 	Close   = "close" // of the harness: the clients named in Value are about to be ended, and claim nothing any more
+	Keep    = "keep"  // of the harness: the clients named in Value renew their grants by themselves, which nobody records
 	Skip    = "skip"  // a step that the harness left out, with the reason in Error
 )
 

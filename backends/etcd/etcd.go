@@ -50,6 +50,8 @@ func register(name, summary string, l locker) {
 		MinTTL:  func(backends.Options) time.Duration { return minTTL },
 		Leased:  true,
 		Tokens:  true,
+
+		KeepsAlive: true,
 	})
 }
 

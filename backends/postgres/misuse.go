@@ -11,7 +11,7 @@ import (
 
 // Locks as they should not be taken, to show what becomes of them.
 func init() {
-	misused := func(name, summary string, open func(*conn) backends.Client) {
+	misused := func(name, summary string, reentrant bool, open func(*conn) backends.Client) {
 		registerAt(name, "", single, backends.Backend{
 			Summary: summary,
 			Apart:   "it is a lock taken the wrong way, to show what becomes of it",
@@ -22,14 +22,15 @@ func init() {
 				}
 				return open(n), nil
 			},
-			Observe: observe,
+			Observe:   observe,
+			Reentrant: reentrant,
 		})
 	}
-	misused("postgres-session-stacked", "PostgreSQL advisory lock of a session, that a client which has it may take again",
+	misused("postgres-session-stacked", "PostgreSQL advisory lock of a session, that a client which has it may take again", true,
 		func(c *conn) backends.Client { return &stacked{session: session{c}} })
-	misused("postgres-session-rollback", "PostgreSQL advisory lock of a session, taken in a transaction that is rolled back",
+	misused("postgres-session-rollback", "PostgreSQL advisory lock of a session, taken in a transaction that is rolled back", false,
 		func(c *conn) backends.Client { return &rolledBack{session{c}, "pg_try_advisory_lock"} })
-	misused("postgres-xact-rollback", "PostgreSQL advisory lock of a transaction that is rolled back",
+	misused("postgres-xact-rollback", "PostgreSQL advisory lock of a transaction that is rolled back", false,
 		func(c *conn) backends.Client { return &rolledBack{session{c}, "pg_try_advisory_xact_lock"} })
 }
 

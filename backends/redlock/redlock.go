@@ -35,6 +35,8 @@ func init() {
 		Open:    open,
 		MinTTL:  func(backends.Options) time.Duration { return minTTL },
 		Leased:  true,
+
+		Deadline: true,
 	})
 }
 

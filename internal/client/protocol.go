@@ -82,6 +82,9 @@ const (
 	CanWait     = "wait"     // acquire waits for wait_ms; without it the harness tries again
 	CanDeadline = "deadline" // stops to believe after valid_ms
 	CanLease    = "lease"    // grants end by themselves
+	// CanKeep says that the client renews its grants by itself until it releases
+	// them or learns of their loss: they may last for longer than their leases.
+	CanKeep = "keepalive"
 	// CanReentrant says that an acquire of what the client holds is granted, and
 	// needs as many releases. Without it the harness never asks for that.
 	CanReentrant = "reentrant"
@@ -90,5 +93,5 @@ const (
 // Capabilities returns all that a client may state, in the order of the
 // specification.
 func Capabilities() []string {
-	return []string{CanWait, CanToken, CanLease, CanRenew, CanCheck, CanNotify, CanDeadline, CanReentrant}
+	return []string{CanWait, CanToken, CanLease, CanRenew, CanCheck, CanNotify, CanDeadline, CanReentrant, CanKeep}
 }

@@ -92,8 +92,20 @@ type server struct {
 // hold is a grant that was not released.
 type hold struct {
 	token   *int64
+	depth   int                // grants of a reentrant lock that are not released, but for the first
 	release context.CancelFunc // ends the watch for its loss
 	watched chan struct{}      // closed when the watch has ended
+	news    <-chan struct{}    // closed when it was lost; nil if nobody tells
+}
+
+// lost says whether the client knows that it lost the lock.
+func (h *hold) lost() bool {
+	select {
+	case <-h.news:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *server) send(r Response) error {
@@ -145,6 +157,10 @@ func (s *server) do(ctx context.Context, r Request, read time.Time) (Response, e
 		if err != nil {
 			return Response{}, err
 		}
+		if h := s.held[r.Key]; h != nil && s.backend.Reentrant && !h.lost() {
+			h.depth++
+			return granted(g, read), nil
+		}
 		s.drop(r.Key)
 		s.keep(r.Key, g.Token)
 		return granted(g, read), nil
@@ -162,7 +178,11 @@ func (s *server) do(ctx context.Context, r Request, read time.Time) (Response, e
 		}
 		return granted(g, read), nil
 	case history.Release:
-		s.drop(r.Key)
+		if h := s.held[r.Key]; h != nil && h.depth > 0 && !h.lost() {
+			h.depth--
+		} else {
+			s.drop(r.Key)
+		}
 		return Response{}, s.client.Release(ctx, r.Key)
 	case history.Check:
 		checker, ok := s.client.(backends.Checker)
@@ -184,7 +204,7 @@ func (s *server) do(ctx context.Context, r Request, read time.Time) (Response, e
 		}
 		return Response{Token: token}, s.write(ctx, r, token)
 	case history.Read:
-		body, err := s.request(ctx, http.MethodGet, r.URL)
+		body, err := s.request(ctx, http.MethodGet, s.withToken(r))
 		if err != nil {
 			return Response{}, err
 		}
@@ -230,6 +250,9 @@ func (s *server) capabilities() []string {
 		{CanRenew, is[backends.Renewer](s.client)},
 		{CanCheck, is[backends.Checker](s.client)},
 		{CanNotify, is[backends.Notifier](s.client)},
+		{CanDeadline, s.backend.Deadline},
+		{CanReentrant, s.backend.Reentrant},
+		{CanKeep, s.backend.KeepsAlive},
 	} {
 		if c.has {
 			can = append(can, c.capability)
@@ -263,11 +286,11 @@ func (s *server) keep(key string, token *int64) {
 		close(h.watched)
 		return
 	}
-	lost := n.Lost(key)
+	h.news = n.Lost(key)
 	go func() {
 		defer close(h.watched)
 		select {
-		case <-lost:
+		case <-h.news:
 			if ctx.Err() == nil {
 				// A broken pipe is noticed by the next answer.
 				_ = s.send(Response{F: history.Lost, Key: key})
@@ -287,17 +310,21 @@ func (s *server) drop(key string) {
 }
 
 // write has the client itself write if lock and resource are in one database,
-// and asks the resource otherwise.
+// and asks the resource otherwise. The token is that of the present grant.
 func (s *server) write(ctx context.Context, r Request, token *int64) error {
 	if w, ok := s.client.(backends.Writer); ok && s.config.ResourceDSN != "" {
 		return w.Write(ctx, backends.Write{Key: r.Key, Value: r.Value, Process: s.config.Process, Op: r.Op, Token: token})
 	}
-	url := r.URL
-	if token != nil {
-		url = fmt.Sprintf("%s&token=%d", url, *token)
-	}
-	_, err := s.request(ctx, http.MethodPost, url)
+	_, err := s.request(ctx, http.MethodPost, s.withToken(r))
 	return err
+}
+
+// withToken is the request's URL with the token of the present grant, if it has one.
+func (s *server) withToken(r Request) string {
+	if h := s.held[r.Key]; h != nil && h.token != nil {
+		return fmt.Sprintf("%s&token=%d", r.URL, *h.token)
+	}
+	return r.URL
 }
 
 // request asks the resource and returns the body of its answer.

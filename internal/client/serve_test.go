@@ -49,14 +49,15 @@ type session struct {
 }
 
 func serve(t *testing.T, l *lock) *session {
+	return serveBackend(t, l, backends.Backend{Name: "test", Tokens: true})
+}
+
+// serveBackend opens l as the client of a backend.
+func serveBackend(t *testing.T, l *lock, b backends.Backend) *session {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	s := &session{T: t, in: inW, lines: bufio.NewScanner(outR), ended: make(chan error, 1)}
-	b := backends.Backend{
-		Name:   "test",
-		Tokens: true,
-		Open:   func(context.Context, backends.Config) (backends.Client, error) { return l, nil },
-	}
+	b.Open = func(context.Context, backends.Config) (backends.Client, error) { return l, nil }
 	go func() {
 		s.ended <- client.Serve(t.Context(), inR, outW, b)
 		outW.Close()
@@ -159,6 +160,27 @@ func TestServePassesOnLossNotices(t *testing.T) {
 	s.expect(`{"id":5,"f":"close"}`, `{"id":5,"type":"ok"}`)
 }
 
+// A lock that was taken twice is kept, and its loss is told, until it is released
+// twice.
+func TestServeReentrant(t *testing.T) {
+	l := &lock{lost: make(chan struct{})}
+	s := serveBackend(t, l, backends.Backend{Name: "test", Leased: true, Deadline: true, KeepsAlive: true, Reentrant: true})
+	s.expect(openLine, `{"id":1,"type":"ok","protocol":1,"name":"test","version":"1","capabilities":["wait","lease","lost","deadline","reentrant","keepalive"]}`)
+	s.expect(`{"id":2,"f":"acquire","key":"k"}`, `{"id":2,"type":"ok"}`)
+	s.expect(`{"id":3,"f":"acquire","key":"k"}`, `{"id":3,"type":"ok"}`)
+	s.expect(`{"id":4,"f":"release","key":"k"}`, `{"id":4,"type":"ok"}`)
+	close(l.lost)
+	if got, want := s.next(), `{"f":"lost","key":"k"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	// What was lost is not taken again, but anew.
+	l.lost = make(chan struct{})
+	s.expect(`{"id":5,"f":"acquire","key":"k"}`, `{"id":5,"type":"ok"}`)
+	s.expect(`{"id":6,"f":"release","key":"k"}`, `{"id":6,"type":"ok"}`)
+	close(l.lost)
+	s.expect(`{"id":7,"f":"close"}`, `{"id":7,"type":"ok"}`)
+}
+
 // Until is counted from when the request was read, so what the client waited
 // is part of it.
 func TestServeCountsTheDeadlineFromTheRequest(t *testing.T) {
@@ -200,7 +222,7 @@ func TestServeWritesToTheResource(t *testing.T) {
 	if got := s.ask(strings.Replace(write, resource.URL, gone.URL, 1)); !strings.Contains(got, `"type":"fail"`) {
 		t.Errorf("nothing was sent, so the write certainly failed: %s", got)
 	}
-	want := "POST /w?k=v|POST /w?k=v&token=7|GET /w?k=v|POST /w?k=v&token=7|POST /w?k=v&token=7"
+	want := "POST /w?k=v|POST /w?k=v&token=7|GET /w?k=v&token=7|POST /w?k=v&token=7|POST /w?k=v&token=7"
 	if got := strings.Join(asked, "|"); got != want {
 		t.Errorf("asked %s\nwant  %s", got, want)
 	}
