@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -212,6 +214,86 @@ func TestCleanup(t *testing.T) {
 	}
 	if got := len(remaining(t, alive)); got != 3 {
 		t.Errorf("of the run that goes on there are %d things left, want its container and its networks", got)
+	}
+}
+
+// forward makes the engine of this machine look like that of another: it is spoken to
+// over TCP, by a name.
+func forward(t *testing.T) {
+	t.Helper()
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := net.LookupIP(name); err != nil || !a[0].IsLoopback() || os.Getenv("DOCKER_HOST") != "" {
+		t.Skipf("%s is no name of the loopback interface, or DOCKER_HOST is set", name)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("unix", "/var/run/docker.sock")
+			if err != nil {
+				from.Close()
+				continue
+			}
+			for _, c := range [][2]net.Conn{{from, to}, {to, from}} {
+				go func() {
+					_, _ = io.Copy(c[1], c[0])
+					if w, ok := c[1].(interface{ CloseWrite() error }); ok {
+						_ = w.CloseWrite()
+					}
+				}()
+			}
+		}
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_HOST", "tcp://"+net.JoinHostPort(name, port))
+}
+
+func TestEngineOfAnotherMachine(t *testing.T) {
+	if err := CheckContainers(t.Context(), nil, "redis"); err != nil {
+		t.Skip(err)
+	}
+	forward(t)
+	l, c := newContained(t, "redis")
+	if c.Here() {
+		t.Fatal("it is taken for an engine of this machine")
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free := l.port
+	l.port = func() (int, error) { return taken.Addr().(*net.TCPAddr).Port, nil }
+	if _, err := l.Start(t.Context(), one("redis")); !errors.Is(err, engine.ErrPortTaken) {
+		t.Errorf("Start with a port that is taken = %v, want ErrPortTaken", err)
+	}
+	l.port = free
+	again, _ := newContained(t, "redis")
+	n := start(t, again, one("redis"))[0]
+	if !answers(t, n) {
+		t.Errorf("the server does not answer at its published port, %s", n.Endpoint().URL)
+	}
+	if _, err := n.PIDs(); err == nil {
+		t.Error("processes of another machine are seen")
+	}
+	if proof, err := n.Container().Leave(t.Context(), ClientsNetwork); err != nil {
+		t.Errorf("Leave = %q, %v", proof, err)
+	}
+	if _, err := n.Container().Rejoin(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

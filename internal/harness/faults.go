@@ -13,6 +13,7 @@ import (
 	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/internal/client"
 	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/deploy/engine"
 	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/scenarios"
 )
@@ -47,9 +48,13 @@ func VerifyFaults(ctx context.Context, o Options, begin func(fault string, n, of
 	}
 	o.Network = cmp.Or(o.Network, ProxyNetwork)
 	o.Resource = "unfenced" // which needs no server that a fault might hit
+	afar, err := farEngine(ctx, o.Runtime)
+	if err != nil {
+		return nil, err
+	}
 	for _, kind := range nemesis.Names() {
 		// Not to be run: it has what every fault needs set up.
-		if k, err := nemesis.Find(kind); err == nil && fits(k, o.Network) {
+		if k, err := nemesis.Find(kind); err == nil && fits(k, o.Network) && !(afar && nearOnly(k)) {
 			sc.Nemesis = append(sc.Nemesis, scenarios.Injection{Fault: kind})
 		}
 	}
@@ -57,7 +62,7 @@ func VerifyFaults(ctx context.Context, o Options, begin func(fault string, n, of
 	if err != nil {
 		return nil, err
 	}
-	v := &verification{run: r}
+	v := &verification{run: r, afar: afar}
 	var checks []FaultCheck
 	play := func() (err error) {
 		defer func() {
@@ -95,6 +100,21 @@ func VerifyFaults(ctx context.Context, o Options, begin func(fault string, n, of
 	return checks, writeJSON(filepath.Join(r.meta.Dir, "faults.json"), checks)
 }
 
+// farEngine reports whether servers will be containers of another machine.
+func farEngine(ctx context.Context, runtime string) (bool, error) {
+	if runtime != DockerRuntime {
+		return false, nil
+	}
+	e, err := engine.Connect(ctx)
+	return err == nil && !e.Here(), err
+}
+
+// nearOnly reports whether a kind of fault needs what only containers of this machine
+// have: proxies that they reach, a program of this machine, processes that are seen.
+func nearOnly(k nemesis.Kind) bool {
+	return len(k.Needs) > 0 && !slices.Equal(k.Needs, []string{nemesis.Containers}) || slices.Contains([]string{"kill", "restart", "failover"}, k.Name)
+}
+
 // last returns all with one of them at the end.
 func last(all []string, one string) []string {
 	return append(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == one }), one)
@@ -121,7 +141,8 @@ type with = map[string]string
 // verification is a run that tries faults.
 type verification struct {
 	*run
-	keys int // names of locks that were used
+	keys int  // names of locks that were used
+	afar bool // servers are containers of another machine
 }
 
 // trials are the ways to try a kind of fault on this backend.
@@ -331,10 +352,16 @@ func (v *verification) lacks(ctx context.Context, kind nemesis.Kind, on []string
 	if err != nil {
 		return err.Error()
 	}
-	if p, ok := t.(nemesis.Processes); ok && !slices.Contains(kind.Needs, nemesis.Links) {
+	if v.afar && nearOnly(kind) && (len(kind.Needs) > 0 || contained(t)) {
+		return "not with an engine on another machine"
+	}
+	if p, ok := t.(nemesis.Processes); ok && !slices.Contains(kind.Needs, nemesis.Links) && !(v.afar && contained(t)) {
 		if _, err := p.PIDs(); err != nil {
 			return err.Error() // it runs inside the harness
 		}
+	}
+	if err := v.powers.patched(kind, t); err != nil {
+		return err.Error()
 	}
 	software := ""
 	if s, ok := t.(interface{ Software() string }); ok {
@@ -347,8 +374,6 @@ func (v *verification) lacks(ctx context.Context, kind nemesis.Kind, on []string
 		return on[0] + " is no container: try --runtime docker"
 	case (kind.Name == "cpu" || kind.Name == "memory") && contained(t):
 		return on[0] + " is a container, whose processes are its engine's to move into control groups"
-	case slices.Contains(kind.Needs, nemesis.Clock) && contained(t) && v.clients[on[0]] != nil:
-		return "clients in containers have no clocks of their own"
 	case kind.Name == "evict" && software != "redis":
 		return on[0] + " is no Redis server, which evicts keys"
 	case kind.Name == "terminate-session" && software != "postgres":

@@ -116,8 +116,19 @@ func (e *Engine) act(ctx context.Context, id, verb string) error {
 	return e.call(ctx, http.MethodPost, "/containers/"+id+"/"+verb, nil, nil, nil)
 }
 
-// Start starts a container.
-func (e *Engine) Start(ctx context.Context, id string) error { return e.act(ctx, id, "start") }
+// ErrPortTaken says that a port at which a container is to be reached is taken on the
+// engine's machine.
+var ErrPortTaken = errors.New("a port that is to be published is taken on the engine's machine")
+
+// Start starts a container. The error is [ErrPortTaken] if that is why it cannot.
+func (e *Engine) Start(ctx context.Context, id string) error {
+	err := e.act(ctx, id, "start")
+	var refused *Error
+	if errors.As(err, &refused) && (strings.Contains(refused.Message, "port is already allocated") || strings.Contains(refused.Message, "address already in use")) {
+		return fmt.Errorf("%w (run again: others are chosen then): %w", ErrPortTaken, err)
+	}
+	return err
+}
 
 // Pause freezes all processes of a container, by the freezer.
 func (e *Engine) Pause(ctx context.Context, id string) error { return e.act(ctx, id, "pause") }
