@@ -22,9 +22,6 @@ const (
 // contain tells the powers that servers are containers, and whether clients are.
 func (p *powers) contain(c *deploy.Containers, clients bool) (err error) {
 	p.containers, p.clientsInside = c, clients
-	if err := c.Patched(); err != nil && (p.clocked || p.disked) {
-		return inconclusive{fmt.Errorf("servers in containers get no clocks and disks of their own here: %w", err)}
-	}
 	if clients && p.mesh == nil {
 		// The resource is in the harness: clients reach it through a proxy.
 		if p.mesh, err = proxy.NewMesh(); err != nil {
@@ -80,6 +77,21 @@ func (r *run) clientContainer(ctx context.Context, name string) (*deploy.Contain
 func contained(t nemesis.Target) bool {
 	c, ok := t.(nemesis.Contained)
 	return ok && c.Container() != nil
+}
+
+// patched returns nil unless a fault needs what a target in a container does not have, a
+// clock or disk of its own.
+func (p *powers) patched(kind nemesis.Kind, t nemesis.Target) error {
+	if !contained(t) || !slices.Contains(kind.Needs, nemesis.Clock) && !slices.Contains(kind.Needs, nemesis.Disk) {
+		return nil
+	}
+	if _, client := t.(*directed); client {
+		return fmt.Errorf("%s is a client in a container: servers there have clocks and disks of their own, clients do not", t.Name())
+	}
+	if err := p.containers.Patched(); err != nil {
+		return fmt.Errorf("%s is in a container, and gets no clock and disk of its own there: %w", t.Name(), err)
+	}
+	return nil
 }
 
 // Container implements nemesis.Contained.

@@ -293,6 +293,9 @@ func (r *run) prove(ctx context.Context, name string, with map[string]string, on
 		if err != nil {
 			return "", nil, err
 		}
+		if err := r.powers.patched(kind, t); err != nil {
+			return "", nil, inconclusive{fmt.Errorf("fault %s is unavailable: %w", kind.Name, err)}
+		}
 		targets = append(targets, t)
 	}
 	ft := &fault{kind: name, targets: on, Fault: f}
