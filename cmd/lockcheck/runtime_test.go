@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,42 +132,115 @@ func needAll(t *testing.T) {
 	}
 }
 
-// TestKilledHarnessIsCleanedUpAfter kills the program while a client's container is
-// frozen.
+// TestKilledHarnessIsCleanedUpAfter kills the program while a client is frozen, and has
+// nothing left after a cleanup: no container, network, volume, interface, or rule.
 func TestKilledHarnessIsCleanedUpAfter(t *testing.T) {
 	needContainers(t, "redis")
-	out := t.TempDir()
-	cmd := lockcheck(t, "run", "gc-pause", "--runtime", "docker", "--backend", "redis",
-		"--client-image", clientImage(t), "--ttl", "60s", "--out", out)
-	if err := cmd.Start(); err != nil {
+	for _, inside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("clients in containers %v", inside), func(t *testing.T) {
+			out := t.TempDir()
+			args := []string{"run", "gc-pause", "--runtime", "docker", "--backend", "redis", "--ttl", "60s", "--out", out}
+			if inside {
+				args = append(args, "--client-image", clientImage(t))
+			}
+			cmd := lockcheck(t, args...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			waitForFreeze(t, out)
+			traces := tracesOf(t, out)
+			if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			// Another run, or test, may remove it first.
+			if text, err := lockcheck(t, "cleanup").CombinedOutput(); err != nil {
+				t.Fatalf("cleanup: %v:\n%s", err, text)
+			}
+			noneLeft(t, out)
+			await(t, "nothing of the run is left on this machine", func() (bool, string) {
+				left := state(t)
+				for _, name := range traces {
+					if strings.Contains(left, name) {
+						return false, name + " is left"
+					}
+				}
+				return true, ""
+			})
+		})
+	}
+}
+
+// tracesOf returns the names of what a run that goes on has on this machine: volumes, and
+// the bridges of its networks, which rules of the packet filter name too. It checks
+// that they are there.
+func tracesOf(t *testing.T, out string) (names []string) {
+	t.Helper()
+	label := "label=org.lockcheck.run=" + projectIn(t, out)
+	containers := strings.Fields(docker(t, "ps", "-aq", "--filter", label))
+	names = strings.Fields(docker(t, append([]string{"inspect", "-f", "{{range .Mounts}}{{.Name}} {{end}}"}, containers...)...))
+	for _, id := range strings.Fields(docker(t, "network", "ls", "-q", "--filter", label)) {
+		names = append(names, "br-"+id)
+	}
+	if len(names) < 3 {
+		t.Fatalf("the run has %v, want a volume and two bridges", names)
+	}
+	now := state(t)
+	for _, name := range names {
+		if !strings.Contains(now, name) {
+			t.Fatalf("there is no %s in:\n%s", name, now)
+		}
+	}
+	return names
+}
+
+// state is what an engine leaves traces in, as far as this user may see it.
+func state(t *testing.T) string {
+	t.Helper()
+	all := docker(t, "volume", "ls", "-q")
+	links, err := net.Interfaces()
+	if err != nil {
 		t.Fatal(err)
 	}
-	waitForFreeze(t, out)
-	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	for _, l := range links {
+		all += l.Name + "\n"
 	}
-	_ = cmd.Wait()
-	cleanup := lockcheck(t, "cleanup")
-	if text, err := cleanup.CombinedOutput(); err != nil {
-		t.Fatalf("cleanup: %v:\n%s", err, text)
+	if rules, err := exec.Command("iptables-save").Output(); err == nil {
+		all += string(rules)
 	}
-	noneLeft(t, out)
+	return all
+}
+
+// docker runs the docker command and returns its output.
+func docker(t *testing.T, args ...string) string {
+	t.Helper()
+	text, err := exec.Command("docker", args...).Output()
+	if err != nil {
+		t.Fatalf("docker %s: %v", strings.Join(args, " "), err)
+	}
+	return string(text)
 }
 
 // noneLeft checks that the engine has nothing of the run in out.
 func noneLeft(t *testing.T, out string) {
 	t.Helper()
+	label := "label=org.lockcheck.run=" + projectIn(t, out)
+	for _, list := range [][]string{{"ps", "-a"}, {"network", "ls"}, {"volume", "ls"}} {
+		args := append(list, "-q", "--filter", label)
+		if text := docker(t, args...); text != "" {
+			t.Errorf("docker %s: there is left:\n%s", strings.Join(args, " "), text)
+		}
+	}
+}
+
+// projectIn returns the name of the run in out.
+func projectIn(t *testing.T, out string) string {
+	t.Helper()
 	m := regexp.MustCompile(`(?m)^name: (\S+)$`).FindStringSubmatch(only(t, filepath.Join(out, "*", "compose.yaml")))
 	if m == nil {
 		t.Fatal("compose.yaml does not name the run")
 	}
-	label := "label=org.lockcheck.run=" + m[1]
-	for _, list := range [][]string{{"ps", "-a"}, {"network", "ls"}, {"volume", "ls"}} {
-		args := append(list, "-q", "--filter", label)
-		if text, err := exec.Command("docker", args...).CombinedOutput(); err != nil || len(text) > 0 {
-			t.Errorf("docker %s: %v, and there is left:\n%s", strings.Join(args, " "), err, text)
-		}
-	}
+	return m[1]
 }
 
 // only returns the text of the one file that matches.
