@@ -5,10 +5,15 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lockcheck/lockcheck/internal/keeper"
 )
 
 // TestKeptContainer has what a keeper is there for: a server that is killed leaves its
@@ -66,5 +71,40 @@ func TestKeptContainer(t *testing.T) {
 	defer cancel()
 	if _, err := run.engine.Wait(ctx, c.id); err != nil {
 		t.Errorf("the container goes on without the harness: %v", err)
+	}
+}
+
+func TestKeeperOnAnotherMachine(t *testing.T) {
+	if _, err := findKeeper(t.Context(), false); err == nil || !strings.Contains(err.Error(), "another machine") {
+		t.Errorf("findKeeper = %v, want why there is none", err)
+	}
+}
+
+// TestKeeperHasWhatItLoads runs this program from what containers are given of it.
+func TestKeeperHasWhatItLoads(t *testing.T) {
+	k, err := findKeeper(t.Context(), true)
+	if err != nil {
+		t.Skip(err)
+	}
+	root := t.TempDir()
+	for at, source := range k.mounts {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(at)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(source, filepath.Join(root, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var argv []string
+	for _, a := range k.argv {
+		if strings.HasPrefix(a, keeperDir) {
+			a = filepath.Join(root, a)
+		}
+		argv = append(argv, a)
+	}
+	cmd := exec.Command(argv[0], append(argv[1:], keeper.Role)...)
+	text, _ := cmd.CombinedOutput()
+	if !strings.Contains(string(text), "want the path of a socket and a command") {
+		t.Errorf("%v says %q, want what the keeper says without arguments", argv, text)
 	}
 }
