@@ -153,6 +153,23 @@ func TestVerdicts(t *testing.T) {
 		want: map[string]Verdict{Mutex: Held, Lease: Held, Liveness: Violated},
 		why:  map[string]string{Liveness: `nobody got "k" from 1002.0 ms to 9000.0 ms although B wanted it and nobody was entitled to it: 7998.0 ms, and the bound is 2000.0 ms`},
 	}, {
+		name: "who was told that its acquire may have been in vain waits no longer",
+		history: `
+			A acquire 0-100 info
+			B acquire 20-1200 ok ttl=1000
+			C acquire 1210-1220 fail
+			B release 1300-1301 ok
+			B check 9000-9001 ok value=false`,
+		want: map[string]Verdict{Mutex: Held, Lease: Held, Liveness: Held},
+	}, {
+		name: "who was never told waits",
+		history: `
+			A acquire 0-? info
+			B acquire 20-1200 ok ttl=1000
+			B release 1300-1301 ok
+			B check 9000-9001 ok value=false`,
+		want: map[string]Verdict{Liveness: Violated},
+	}, {
 		name: "a holder that renews by itself keeps the lock for longer than the lease that it stated",
 		history: `
 			keep A

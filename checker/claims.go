@@ -3,6 +3,7 @@ package checker
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/lockcheck/lockcheck/history"
 )
@@ -142,8 +143,9 @@ type claims struct {
 	grants  int
 	end     int64 // time of the last event
 	faults  []fault
-	keepers []int32 // processes that renew by themselves
-	partial bool    // the holds of some keys are those at the beginning
+	keepers []int32        // processes that renew by themselves
+	times   func() []int64 // by Index of an event: of the last event of an operation until then
+	partial bool           // the holds of some keys are those at the beginning
 }
 
 // fault is a time during which the nemesis was at work on something else than
@@ -181,6 +183,7 @@ func (cs *claims) extract() {
 			cs.keys[i].holds = make([]hold, 0, grants[i])
 		}
 	}
+	cs.times = sync.OnceValue(func() []int64 { return times(h) })
 	x := extraction{claims: cs, slots: newSlots(len(h.Processes), len(h.Keys)), no: -1}
 	if i := slices.Index(h.Values, "false"); i >= 0 {
 		x.no = int32(i)

@@ -16,6 +16,7 @@ const ms = 1_000_000
 //
 //	A acquire 0-10 ok ttl=1000 token=1 until=900 key=k
 //	A release 50-? info
+//	A acquire 50-60 info
 //	A lost 300
 //	kill 400 A
 //	keep A
@@ -144,6 +145,10 @@ func (b *builder) line(t testing.TB, f []string) {
 		case "fail":
 			op.Outcome = history.Failed
 		default:
+			if told := op.Ret; told < history.Never { // the client said so
+				at := len(b.ops)
+				b.acts = append(b.acts, act{told, func(i int32) { b.ops[at].RetIndex = i }})
+			}
 			op.Outcome, op.Ret = history.Unknown, history.Never
 		}
 		if v, ok := opt["token"]; ok {

@@ -49,7 +49,7 @@ func (cs *claims) waits(k *key, bound int64) livenessResult {
 	var unknown []int64
 	for _, i := range k.misses {
 		op := &ops[i]
-		attempts = append(attempts, attempt{op.Call, min(op.Ret, max(cs.end, op.Call)), i, -1})
+		attempts = append(attempts, attempt{op.Call, min(op.Ret, cs.told(op), max(cs.end, op.Call)), i, -1})
 		if op.Outcome == history.Unknown {
 			unknown = append(unknown, op.Call)
 		}
@@ -88,6 +88,41 @@ func (cs *claims) waits(k *key, bound int64) livenessResult {
 		}
 	}
 	return r
+}
+
+// told is a time, no later than the answer to an operation of unknown outcome, up
+// to which its client waited: that of the event before. It is Never if there is no
+// answer. Who was told that it may have been in vain waits no longer, nor do the dead.
+func (cs *claims) told(op *history.Op) int64 {
+	if op.Outcome != history.Unknown || op.RetIndex < 0 {
+		return never
+	}
+	times := cs.times()
+	return max(op.Call, times[min(int(op.RetIndex), len(times)-1)])
+}
+
+// times is, by Index of an event, the time of the last event of an operation until
+// then.
+func times(h *history.History) []int64 {
+	var all []int64
+	set := func(index int32, t int64) {
+		if index < 0 || t == never {
+			return
+		}
+		if n := int(index) + 1; n > len(all) {
+			all = slices.Grow(all, n-len(all))[:n]
+		}
+		all[index] = t
+	}
+	for i := range h.Ops {
+		op := &h.Ops[i]
+		set(op.Index, op.Call)
+		set(op.RetIndex, op.Ret)
+	}
+	for i := 1; i < len(all); i++ {
+		all[i] = max(all[i], all[i-1])
+	}
+	return all
 }
 
 func resumed(k *key, a attempt) bool { return a.hold >= 0 && k.holds[a.hold].resumed }
