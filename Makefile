@@ -7,7 +7,7 @@ PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 TTL         ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run servers test unit lint cross fuzz bench bench-locks bench-harness matrix mutants track-record docs man fmt clean
+.PHONY: help build run servers test unit docker-test lint cross fuzz bench bench-locks bench-harness matrix mutants track-record docs man fmt clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,13 @@ test: servers lint cross unit ## all that CI runs: lint, builds for all platform
 
 unit: ## tests alone
 	$(GO) test -race -timeout 15m ./...
+
+docker-test: ## all tests of containers; starts an engine if none answers and it may, and ends that one
+	@ours=; docker version >/dev/null 2>&1 || ours=1; \
+	scripts/docker-engine && images=$$(scripts/docker-images) && eval "$$images" && \
+	LOCKCHECK_DOCKER_TESTS=1 $(GO) test -timeout 40m -run 'Contain|Engine|Cleanup|Cleaned|Runtime' \
+		./internal/deploy/... ./backends/conformance ./cmd/lockcheck; \
+	status=$$?; [ -z "$$ours" ] || scripts/docker-engine stop; exit $$status
 
 lint: ## vet, staticcheck and gofmt
 	$(GO) vet ./...

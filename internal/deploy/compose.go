@@ -64,7 +64,7 @@ type composeNetwork struct {
 
 type composePool struct {
 	Subnet  string `yaml:"subnet"`
-	Range   string `yaml:"ip_range"`
+	Range   string `yaml:"ip_range,omitempty"`
 	Gateway string `yaml:"gateway"`
 }
 
@@ -114,10 +114,11 @@ func (c *Containers) describe(all []*container) (composeFile, error) {
 		n := composeNetwork{Labels: c.Labels()}
 		upper := p.Addr().As4()
 		upper[3] += 1 << (31 - prefixBits)
-		n.IPAM.Config = []composePool{{
-			Subnet: p.String(), Gateway: c.Gateway(which),
-			Range: netip.PrefixFrom(netip.AddrFrom4(upper), prefixBits+1).String(),
-		}}
+		pool := composePool{Subnet: p.String(), Gateway: c.Gateway(which)}
+		if !c.engine.Info().Podman { // which gives nobody an address outside of the range, asked or not
+			pool.Range = netip.PrefixFrom(netip.AddrFrom4(upper), prefixBits+1).String()
+		}
+		n.IPAM.Config = []composePool{pool}
 		f.Networks[which] = n
 	}
 	for _, x := range all {
