@@ -7,7 +7,7 @@ PLATFORMS   := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 TTL         ?= 1s
 
 .DEFAULT_GOAL := help
-.PHONY: help build run servers test unit docker-test lint cross fuzz bench bench-locks bench-harness matrix mutants track-record docs man fmt clean
+.PHONY: help build run servers test unit docker-test lint cross fuzz soak vuln bench bench-locks bench-harness matrix mutants track-record docs man fmt clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,14 @@ fuzz: ## run every fuzz target for FUZZTIME
 			$(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 		done; \
 	done
+
+SOAKTIME ?= 2h
+soak: build ## run for SOAKTIME under random faults, and see that the harness's memory does not grow
+	scripts/soak $(BIN) $(SOAKTIME)
+
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+vuln: ## look for known vulnerabilities; not part of lint, since it asks vuln.go.dev each time
+	$(GO) run $(GOVULNCHECK) ./...
 
 bench: build ## exact checkers, porcupine and decoding alone, in one run: the tables of docs/performance.md (LARGE=1: also 10^7 operations)
 	$(GO) run ./checker/internal/bench $(if $(LARGE),-large)

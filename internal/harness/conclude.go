@@ -130,6 +130,9 @@ func check(meta *reports.Run, path string, o CheckOptions) error {
 	meta.Status = status(rep, end, gate, meta.Known)
 	meta.Faults, meta.GrantsUnderFault = tally(h)
 	meta.Remarks = end.remarks
+	if meta.Status == reports.Violation {
+		meta.Remarks = append(meta.Remarks, end.reasons...) // it stands, and the reader is to know
+	}
 	meta.Figures = figures(h, end.figures)
 	meta.Reasons = append(end.reasons, doubts(rep, gate)...)
 	if len(meta.Reasons) == 0 && rep.Operations == 0 {

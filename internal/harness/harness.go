@@ -6,6 +6,7 @@ package harness
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/lockcheck/lockcheck/history"
 	"github.com/lockcheck/lockcheck/internal/client"
 	"github.com/lockcheck/lockcheck/internal/deploy"
+	"github.com/lockcheck/lockcheck/internal/guard"
 	"github.com/lockcheck/lockcheck/internal/selfexec"
 	"github.com/lockcheck/lockcheck/nemesis"
 	"github.com/lockcheck/lockcheck/reports"
@@ -69,6 +71,13 @@ const clientVersion = "client "
 // servers. It is not cut short by an interrupt, so that nothing is left behind.
 const teardownTimeout = 20 * time.Second
 
+// openTimeout is how long a client may take to start and to connect.
+const openTimeout = 15 * time.Second
+
+// markVariable is in the environment of clients, and of all that they start, with a value
+// of the run's own.
+const markVariable = "LOCKCHECK_CLIENT_OF"
+
 // closeTimeout is how long a client may take to answer what it is at and to
 // close; then it is killed.
 const closeTimeout = time.Second
@@ -76,6 +85,7 @@ const closeTimeout = time.Second
 // run is a run that is going on.
 type run struct {
 	Options
+	mark       string // of what clients start, see markVariable
 	scenario   *scenarios.Scenario
 	ttl        time.Duration
 	meta       reports.Run
@@ -119,8 +129,9 @@ func Run(ctx context.Context, sc *scenarios.Scenario, o Options) (*reports.Run, 
 	if err := r.rec.Close(); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.meta.Dir, err)
 	}
-	r.meta.Duration = time.Since(start)
-	return &r.meta, conclude(&r.meta, o.Gate)
+	meta := r.meta // a copy: whoever keeps it is not to keep the run's servers and connections
+	meta.Duration = time.Since(start)
+	return &meta, conclude(&meta, o.Gate)
 }
 
 // ResourceOf is the kind of resource that a run has if one is asked for; "" is the
@@ -131,7 +142,7 @@ func ResourceOf(b backends.Backend, asked string) string {
 
 // newRun makes the run's folder and starts its history.
 func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
-	r := &run{Options: o, scenario: sc, clients: map[string]*directed{}, hit: map[string]bool{}}
+	r := &run{Options: o, mark: rand.Text(), scenario: sc, clients: map[string]*directed{}, hit: map[string]bool{}}
 	r.Resource = ResourceOf(o.Backend, o.Resource)
 	r.ttl = cmp.Or(o.TTL, sc.TTL.Of(0))
 	var remark string
@@ -203,13 +214,14 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.setUp(ctx); err != nil {
 		return err
 	}
-	if r.scenario.Workload != nil {
-		return r.workload(ctx)
-	}
-	r.countServers(ctx)
-	err = r.directed(ctx)
-	r.countServers(ctx)
-	return err
+	return r.watched(func() error {
+		if r.scenario.Workload != nil {
+			return r.workload(ctx)
+		}
+		r.countServers(ctx)
+		defer r.countServers(ctx)
+		return r.directed(ctx)
+	})
 }
 
 // setUp starts the servers, then the resource and the clients.
@@ -404,6 +416,7 @@ func (r *run) startClient(ctx context.Context, name string, command []string, en
 		Command:  command,
 		Stderr:   filepath.Join(r.meta.Dir, "client-"+name+".log"),
 		Recorder: r.rec,
+		Env:      []string{markVariable + "=" + r.mark},
 		Start:    r.powers.startClient(name),
 	})
 	if err != nil {
@@ -420,7 +433,12 @@ func (r *run) startClient(ctx context.Context, name string, command []string, en
 	if d.resource, err = r.powers.route(name, resourceNode, r.resource.ReadURL(name, "")); err != nil {
 		return d, err
 	}
-	d.hello, err = p.Open(ctx, o)
+	soon, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	d.hello, err = p.Open(soon, o)
+	if err != nil && soon.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("client %s did not answer \"open\" within %v: does it read its standard input, and write a line for each request at once? (lockcheck protocol-check tells more)", name, openTimeout)
+	}
 	return d, err
 }
 
@@ -484,6 +502,10 @@ func (r *run) tearDown(ctx context.Context) error {
 	}
 	for range r.clients {
 		errs = append(errs, <-closed)
+	}
+	if len(r.Client) > 0 {
+		// What such a client has started may have left its process group.
+		guard.EndStrays(markVariable + "=" + r.mark)
 	}
 	if r.resource != nil {
 		errs = append(errs, r.resource.Sync(ctx), r.resource.Close())
