@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 
 func TestMain(m *testing.M) {
 	selfexec.Main() // the test binary is also the clients and servers of its runs
-	testscript.Main(m, map[string]func(){"lockcheck": func() { os.Exit(run()) }})
+	testscript.Main(m, map[string]func(){"lockcheck": func() { os.Exit(run()) }, "hostile": hostile})
 }
 
 // TestScripts runs the real program as testdata/script describes it. Beside
