@@ -38,7 +38,7 @@ func Published() []Mutant {
 		m("K10", driftAdded, "mutex", "bug-redlock-py-3", "the allowance for drift is added to the validity", "SPSCommerce/redlock-py#3", redlockStrategy, driftSubtracted),
 		m("K11", keyCRC32, "liveness", "bug-symfony-58838", "the number of a lock is the CRC-32 of its name", "symfony/symfony#58838", postgresStrategy, "correct-postgres"),
 		m("K14", commitAfterUnlock, "state", "bug-redisson-2183", "the transaction that the lock protects is committed after the unlock", "redisson/redisson#2183", postgresStrategy, "correct-postgres"),
-		m("K17", handsOver, "fence", "bug-kubernetes-139991", "the lock is released, and the loss told, while the work goes on", "kubernetes/kubernetes#139991", redisStrategy, "correct-redis"),
+		m("K17", handsOver, "fence", "bug-kubernetes-139991", "the lock is handed over while the work goes on", "kubernetes/kubernetes#139991", redisStrategy, "correct-redis"),
 		m("K16", waitGoesOn, "liveness", "bug-yugabyte-26105", "a wait that timed out goes on at the server, and is granted the lock", "yugabyte/yugabyte-db#26105", postgresStrategy, "correct-postgres"),
 		m("K16", deadWaiterQueued, "liveness", "bug-redisson-4595", "a waiter that dies stays in the queue, at its head in the end", "redisson/redisson#4595", redisStrategy, "correct-redis"),
 	}

@@ -340,8 +340,9 @@ func (l *redisLock) keep(key, value string, asked time.Time) {
 		case ttlHalved, reaper:
 			return true, nil // it does not renew, so that its lease ends
 		case handsOver:
-			_, err := l.unlock(ctx, l.name(key), value)
-			return false, err
+			// First it says so, to whoever does the work.
+			time.AfterFunc(margin(l.ttl), func() { _, _ = l.unlock(context.Background(), l.name(key), value) })
+			return false, nil
 		}
 		return l.extend(ctx, key, value)
 	})}

@@ -70,7 +70,8 @@ const preface = `<!-- Made by ` + "`make track-record`" + ` from runs: change th
 Public reports of locks that failed, each run here as a scenario named for it, on real servers: with the library or the
 server that it is about where that can be installed, and else with a client that has the same flaw (a *mutant*, see
 [mutants.md](mutants.md)). *k of n* are runs that came out as the scenario's file expects, which is checked property by property;
-the control is the same story with what fixes it, or with what does not have the flaw. The numbers are those of
+the control is the same story with what fixes it, or with what does not have the flaw. Some reports break no promise of a lock, which
+ends after its lease in any case: then a figure or a finding is what shows them. The numbers are those of
 [track-record.json](track-record.json), which also has the versions, and what was unlike in the runs that did not.
 
     make track-record                            # all of it again, ten runs of each
@@ -133,13 +134,14 @@ func (o Outcome) run() string {
 
 // shown is what each run was to show, with the medians of what was measured.
 func (o Outcome) shown() string {
-	s := strings.Join(o.Expected, "; ")
-	for _, name := range slices.Sorted(maps.Keys(o.Figures)) {
-		all := slices.Sorted(slices.Values(o.Figures[name]))
-		s = strings.ReplaceAll(s, " ttl", fmt.Sprintf(" × %d ms", o.TTL))
-		s += fmt.Sprintf(", median %.0f ms", all[len(all)/2])
+	all := slices.Clone(o.Expected)
+	for i, what := range all {
+		name, between, _ := strings.Cut(what, " ")
+		if measured := slices.Sorted(slices.Values(o.Figures[name])); len(measured) > 0 {
+			all[i] = fmt.Sprintf("%s %.0f ms (median; expected %s, ttl being %d ms)", name, measured[len(measured)/2], between, o.TTL)
+		}
 	}
-	return s
+	return strings.Join(all, "; ")
 }
 
 func unlike(results []Result) string {

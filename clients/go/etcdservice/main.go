@@ -58,7 +58,11 @@ func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (ada
 }
 
 func (l *lock) Renew(ctx context.Context, key string) (adapter.Grant, error) {
-	r, err := l.call(ctx, "lease/keepalive", fields{"ID": l.held[key].lease})
+	h, ok := l.held[key]
+	if !ok {
+		return adapter.Grant{}, adapter.ErrNotHeld
+	}
+	r, err := l.call(ctx, "lease/keepalive", fields{"ID": h.lease})
 	if err == nil && r.Result.TTL == "" { // it has ended: the server says 0 by leaving it out
 		return adapter.Grant{}, adapter.ErrNotHeld
 	}
