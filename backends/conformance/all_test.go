@@ -39,10 +39,10 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestBackendsInContainers has the servers in containers: of one backend of each
-// software, or with LOCKCHECK_DOCKER_TESTS set of all.
+// TestBackendsInContainers has the servers in containers: of two backends, or with
+// LOCKCHECK_DOCKER_TESTS set of all.
 func TestBackendsInContainers(t *testing.T) {
-	names := []string{"redis", "etcd", "postgres-session"}
+	names := []string{"redis", "etcd"}
 	if os.Getenv("LOCKCHECK_DOCKER_TESTS") != "" {
 		names = backends.Names()
 	}
