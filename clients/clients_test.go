@@ -56,7 +56,6 @@ func adapters() []adapter {
 		{"go/redislock", "redis", golang("redislock"), nil, false, violated},
 		{"go/etcd", "etcd", golang("etcd"), nil, true, violated},
 		{"go/goredis", "redis", golang("goredis"), nil, false, violated},
-		{"go/etcdservice", "etcd", golang("etcdservice"), nil, false, violated},
 		{"go/pgx", "postgres-session", golang("pgx"), nil, false, violated},
 		{"python/redis_lock.py", "redis", python("redis_lock.py", "redis"), nil, true, violated},
 		{"python/postgres_lock.py", "postgres-session", python("postgres_lock.py", "psycopg2"), nil, false, violated},
