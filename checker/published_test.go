@@ -34,7 +34,7 @@ func TestPublishedHistories(t *testing.T) {
 			}
 		})
 	}
-	want := []string{"etcd-cut-holder", "ioredis-slow-grant", "redis-py-slow-grant"}
+	want := []string{"etcd-cut-holder", "ioredis-slow-grant", "redis-py-slow-grant", "redislock-slow-grant"}
 	if !slices.Equal(names, want) {
 		t.Errorf("histories %q, want %q", names, want)
 	}

@@ -59,9 +59,12 @@ func (l *lock) primary(ctx context.Context) (*redis.Client, error) {
 }
 
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
-	primary, err := l.primary(ctx)
-	if err != nil {
-		return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err) // nothing was asked for
+	primary := l.servers[0] // the only one need not be asked, which would take a round trip
+	if len(l.servers) > 1 {
+		var err error
+		if primary, err = l.primary(ctx); err != nil {
+			return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err) // nothing was asked for
+		}
 	}
 	retry := redislock.LimitRetry(redislock.LinearBackoff(delay), int(wait/delay))
 	held, err := redislock.New(primary).Obtain(ctx, key, l.ttl, &redislock.Options{RetryStrategy: retry})

@@ -74,19 +74,29 @@ func open(c adapter.Config, until bool, use []redsync.Option) (adapter.Lock, err
 func (l *lock) Acquire(ctx context.Context, key string, wait time.Duration) (adapter.Grant, error) {
 	m := l.rs.NewMutex(key, append([]redsync.Option{
 		redsync.WithExpiry(l.ttl),
-		redsync.WithTries(1 + int(wait/delay)), redsync.WithRetryDelay(delay),
 		redsync.WithTimeoutFactor(0.25), // 5 % of a short lease is too little for a busy machine
 	}, l.use...)...)
-	asked := time.Now()
-	if err := m.LockContext(ctx); err != nil {
+	// The library counts tries; a wait is a time, and a try of five servers may take
+	// longer than the pause after it.
+	for asked := time.Now(); ; {
+		err := m.TryLockContext(ctx)
+		if err == nil {
+			l.held[key] = m
+			return l.grant(m, asked), nil
+		}
+		if time.Since(asked)+delay < wait {
+			select {
+			case <-time.After(delay):
+				continue
+			case <-ctx.Done():
+			}
+		}
 		var taken *redsync.ErrTaken
 		if errors.As(err, &taken) {
 			return adapter.Grant{}, fmt.Errorf("%w: %w", adapter.ErrBusy, err)
 		}
 		return adapter.Grant{}, err
 	}
-	l.held[key] = m
-	return l.grant(m, asked), nil
 }
 
 // grant states the lease of the try that was granted, less what the library
