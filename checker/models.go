@@ -30,12 +30,6 @@ func (m Model) String() string {
 // Lock says whether the model is a lock, not an object.
 func (m Model) Lock() bool { return m.Permits > 0 }
 
-// ModelInfo describes a model for help texts.
-type ModelInfo struct {
-	Name        string // with its argument, e.g. "semaphore:N"
-	Description string // one line
-}
-
 const (
 	modelMutex           = "mutex"
 	modelOwnerMutex      = "owner-mutex"
@@ -57,8 +51,8 @@ const (
 const maxPermits = 1 << 20
 
 // Models lists the models, locks first.
-func Models() []ModelInfo {
-	return []ModelInfo{
+func Models() []Info {
+	return []Info{
 		{modelMutex, "one holder at a time; anybody may release"},
 		{modelOwnerMutex, "one holder at a time; only the holder may release"},
 		{modelReentrant, "the holder may acquire again, and releases as often as it acquired"},

@@ -142,11 +142,7 @@ func verdicts() []byte {
 	}
 	d.heading(2, "Models")
 	d.paragraph("What `lockcheck check --model` holds a history against.")
-	var all []checker.Info
-	for _, m := range checker.Models() {
-		all = append(all, checker.Info{Name: m.Name, Description: m.Description})
-	}
-	d.info(all)
+	d.info(checker.Models())
 	return d.Bytes()
 }
 

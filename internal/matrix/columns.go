@@ -47,7 +47,6 @@ var (
 	onRedis    = []string{"redis", "redis-aof-everysec", "redis-aof-always", "redis-replicated", "redis-sentinel", "redis-wait"}
 	onEtcd     = []string{"etcd", "etcd-election", "etcd-lease"}
 	onPostgres = []string{"postgres-session", "postgres-session-bigint", "postgres-session-hashtext", "postgres-xact"}
-	notLocks   = []string{"idempotency-key", "conditional-write", "unique-constraint"}
 	tested     = slices.Concat(onRedis, onEtcd, onPostgres, []string{"redlock", "postgres-lease", "partitioned", "memory"})
 )
 
