@@ -94,7 +94,7 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 	act := l.begin("hunt with "+p.title(u), 0)
 	run := p.options(u)
 	run.Seed, run.Cache, run.Out, run.Gate, run.Watch = p.flags.seed, cache, out, hunted, act.observe
-	topology := topologyOf(u.backend, backends.Options{Nodes: p.flags.nodes, TTL: p.flags.ttl})
+	topology := p.topologyOf(u.backend, backends.Options{Nodes: p.flags.nodes, TTL: p.flags.ttl})
 	f, err := harness.Hunt(c.Context(), harness.HuntOptions{
 		Scenario: u.scenario, Run: run,
 		Faults: kinds, Properties: hunted, Time: within,
@@ -128,9 +128,9 @@ func (a *app) hunt(c *cobra.Command, p *plan, kinds []harness.Weighted, hunted [
 }
 
 // topologyOf is what a schedule can act on in a backend.
-func topologyOf(b backends.Backend, o backends.Options) harness.Topology {
+func (p *plan) topologyOf(b backends.Backend, o backends.Options) harness.Topology {
 	var t harness.Topology
-	if b.Servers == nil {
+	if b.Servers == nil || len(p.flags.endpoints.servers) > 0 {
 		return t
 	}
 	for _, s := range b.Servers(o) {

@@ -39,6 +39,7 @@ type runFlags struct {
 	bin       map[string]string
 	network   string
 	runtime   runtimeFlags
+	endpoints endpointFlags
 	ci        ciFlags
 }
 
@@ -146,6 +147,10 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	if err := p.flags.runtime.check(f); err != nil {
 		return nil, err
 	}
+	if err := p.flags.endpoints.resolve(f.backends); err != nil {
+		return nil, err
+	}
+	f = p.flags
 	for _, name := range f.resources {
 		if !slices.Contains(resource.Names(), name) {
 			return nil, usagef("--resource: unknown resource %q: there are %s", name, strings.Join(resource.Names(), ", "))
@@ -247,6 +252,7 @@ func (p *plan) options(u unit) harness.Options {
 		Runtime:     p.flags.runtime.name,
 		Versions:    p.versionsOf(u),
 		ClientImage: p.flags.runtime.clientImage,
+		Servers:     p.flags.endpoints.servers,
 	}
 }
 
@@ -359,7 +365,7 @@ func defaultBackend(f runFlags) (backends.Backend, error) {
 
 // available returns nil if all servers of a backend are found here.
 func available(b backends.Backend, f runFlags) error {
-	if b.Servers == nil {
+	if b.Servers == nil || len(f.endpoints.servers) > 0 {
 		return nil
 	}
 	servers := b.Servers(backends.Options{Nodes: f.nodes, TTL: f.ttl})
@@ -408,7 +414,7 @@ func (p *plan) scenario(u unit, n int) (*scenarios.Scenario, error) {
 	if u.backend.MinTTL != nil {
 		o.TTL = max(o.TTL, u.backend.MinTTL(o))
 	}
-	return harness.Compose(u.scenario, p.flags.seed+int64(n), p.faults, o.TTL, topologyOf(u.backend, o))
+	return harness.Compose(u.scenario, p.flags.seed+int64(n), p.faults, o.TTL, p.topologyOf(u.backend, o))
 }
 
 // replay is the command line that makes a run again.
@@ -432,6 +438,9 @@ func (p *plan) replay(u unit, n int) string {
 	}
 	if p.flags.network != "" {
 		args = append(args, "--network", p.flags.network)
+	}
+	for _, at := range p.flags.endpoints.urls {
+		args = append(args, "--endpoints", quote(at))
 	}
 	args = append(args, p.flags.runtime.args(p.versionsOf(u))...)
 	args = append(args, "--seed", strconv.FormatInt(p.flags.seed+int64(n), 10))

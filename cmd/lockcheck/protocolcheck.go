@@ -3,9 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,41 +149,6 @@ func startServers(c *cobra.Command, f protocolFlags, o *protocolcheck.Options) (
 		o.Servers = append(o.Servers, n.Endpoint())
 	}
 	return local.Close, nil
-}
-
-// parseEndpoints reads the URLs of servers that the user runs.
-func parseEndpoints(urls []string) ([]backends.Endpoint, error) {
-	var all []backends.Endpoint
-	for i, s := range urls {
-		u, err := url.Parse(s)
-		if err != nil {
-			u = &url.URL{} // which is none of those below
-		}
-		software := map[string]string{
-			"redis": "redis", "rediss": "redis", "postgres": "postgres", "postgresql": "postgres", "http": "etcd", "https": "etcd",
-		}[u.Scheme]
-		if software == "" || u.Host == "" {
-			return nil, usagef("--endpoints %s: want a URL such as redis://127.0.0.1:6379, http://127.0.0.1:2379 (etcd) or postgres://user@127.0.0.1/db", s)
-		}
-		if !loopback(u.Hostname()) {
-			return nil, usagef("--endpoints %s: the servers of tests must be on the loopback interface: forward a port to %s, for example with ssh -L", s, u.Host)
-		}
-		all = append(all, backends.Endpoint{Name: fmt.Sprintf("%s-%d", software, i+1), Software: software, URL: s})
-	}
-	return all, nil
-}
-
-func loopback(host string) bool {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.IsLoopback()
-	}
-	ips, err := net.LookupIP(host)
-	for _, ip := range ips {
-		if !ip.IsLoopback() {
-			return false
-		}
-	}
-	return err == nil && len(ips) > 0
 }
 
 // showLogs prints what the clients wrote to their standard error.

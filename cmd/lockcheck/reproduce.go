@@ -40,6 +40,7 @@ violation came in every run, and 1 if it did not.`,
 		},
 	}
 	f.add(c)
+	f.endpoints.add(c)
 	how.add(c)
 	return c
 }

@@ -61,6 +61,7 @@ violations is told.`,
 		},
 	}
 	f.add(c)
+	f.endpoints.add(c)
 	how.add(c)
 	gated.add(c)
 	c.Flags().StringSliceVar(&faults, "faults", nil, "disturb a workload by random faults of these kinds, each with an optional weight: pause,clock:0.2")

@@ -37,6 +37,7 @@ Without --backend, every backend whose servers are found is used.`,
 		},
 	}
 	f.add(c)
+	f.endpoints.add(c)
 	how.add(c)
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,6 +35,9 @@ type Options struct {
 	Env      []string // in addition to the harness's own
 	Stderr   string   // file that gets the program's standard error; "" drops it
 	Recorder *history.Recorder
+	// Space is put before the names of locks on their way to the program, and is
+	// taken off again: histories do not have it.
+	Space string
 	// Start starts the process, such as one that traces it first; nil means
 	// cmd.Start. It runs on the thread that all children are bound to, see
 	// guard.StartBy.
@@ -48,6 +52,7 @@ type Options struct {
 // Its methods are safe for concurrent use.
 type Proc struct {
 	name   string
+	space  string
 	rec    *history.Recorder
 	cmd    *exec.Cmd
 	stdin  *os.File
@@ -145,6 +150,7 @@ func Start(o Options) (*Proc, error) {
 	}
 	p := &Proc{
 		name:   o.Name,
+		space:  o.Space,
 		rec:    o.Recorder,
 		cmd:    cmd,
 		stdin:  stdinW,
@@ -269,6 +275,9 @@ func (p *Proc) send(ctx context.Context, r Request) (*Pending, error) {
 	p.open = n
 	if r.F == history.Acquire {
 		p.notices++
+	}
+	if r.Key != "" {
+		r.Key = p.space + r.Key
 	}
 	p.queue(r)
 	return n, nil
@@ -399,7 +408,7 @@ func (p *Proc) answer(l []byte) error {
 			return errors.New("it is a loss notice, but there were as many as acquires before")
 		}
 		p.notices--
-		p.rec.Record(history.Event{Process: p.name, Type: history.Info, F: history.Lost, Key: r.Key, Error: r.Error})
+		p.rec.Record(history.Event{Process: p.name, Type: history.Info, F: history.Lost, Key: strings.TrimPrefix(r.Key, p.space), Error: r.Error})
 		return nil
 	}
 	switch r.Type {

@@ -41,6 +41,9 @@ type Options struct {
 	Client   []string          // command line of an external client; nil is the backend's own
 	Bin      map[string]string // paths of server binaries by software, where not to be searched
 	Cache    *deploy.Cache     // shared by runs; nil is one of the run's own
+	// Servers run already, and are the backend's in its order: the run uses them and
+	// does nothing else to them. Nil starts those that the backend needs.
+	Servers  []backends.Endpoint
 	Out      string            // folder in which the run's folder is made
 	Replay   string            // the command that makes this run again
 	Network  string            // ProxyNetwork, NetnsNetwork, or "" for the one that the scenario's faults need
@@ -86,6 +89,7 @@ const closeTimeout = time.Second
 type run struct {
 	Options
 	mark       string // of what clients start, see markVariable
+	space      string // before the names of locks on servers that others use too
 	scenario   *scenarios.Scenario
 	ttl        time.Duration
 	meta       reports.Run
@@ -278,6 +282,10 @@ func (r *run) setUp(ctx context.Context) error {
 			endpoints = append(endpoints, e)
 		}
 	}
+	if err := r.useServers(); err != nil {
+		return err
+	}
+	endpoints = append(endpoints, r.Servers...)
 	if len(standbys) == 0 && dsn != "" && restarts(r.scenario) {
 		standbys = []string{dsn} // it goes on with itself
 	}
@@ -306,7 +314,7 @@ const resourceServer = "resource-db"
 // database that the backend does not have.
 func (r *run) serversWanted() []backends.Server {
 	var wanted []backends.Server
-	if r.Backend.Servers != nil {
+	if r.Backend.Servers != nil && len(r.Servers) == 0 {
 		// A copy: the backend may return the same slice to the next run.
 		wanted = slices.Clone(r.Backend.Servers(backends.Options{Nodes: r.Nodes, TTL: r.ttl}))
 	}
@@ -416,6 +424,7 @@ func (r *run) startClient(ctx context.Context, name string, command []string, en
 		Command:  command,
 		Stderr:   filepath.Join(r.meta.Dir, "client-"+name+".log"),
 		Recorder: r.rec,
+		Space:    r.space,
 		Env:      []string{markVariable + "=" + r.mark},
 		Start:    r.powers.startClient(name),
 	})
@@ -470,6 +479,9 @@ func (r *run) serverNames() []string {
 		if n.Name() != resourceServer {
 			all = append(all, n.Name())
 		}
+	}
+	for _, s := range r.Servers {
+		all = append(all, s.Name)
 	}
 	return all
 }

@@ -23,6 +23,7 @@ const (
 type observer struct {
 	backends.Observer
 	rec   *history.Recorder
+	space string      // before the names of locks where they are asked for
 	asked chan string // keys
 	quit  chan struct{}
 	done  chan struct{}
@@ -41,6 +42,7 @@ func (r *run) startObserver(ctx context.Context, endpoints []backends.Endpoint) 
 	o := &observer{
 		Observer: source,
 		rec:      r.rec,
+		space:    r.space,
 		asked:    make(chan string, maxPending),
 		quit:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -105,7 +107,7 @@ func (o *observer) look(ctx context.Context, key string) {
 	defer cancel()
 	since := o.rec.Len() // what is recorded from here on may be newer than what is seen
 	e := history.Event{Process: history.Observer, Type: history.Info, F: holderEvent, Key: key}
-	if holder, err := o.Holder(ctx, key); err != nil {
+	if holder, err := o.Holder(ctx, o.space+key); err != nil {
 		e.Error = err.Error()
 	} else {
 		e.Value = encode(struct {

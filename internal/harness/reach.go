@@ -13,6 +13,9 @@ import (
 // the lock that the options name, or "": a fault that hits what the lock does not
 // use would take effect, and test nothing.
 func OutOfReach(sc *scenarios.Scenario, o Options) string {
+	if why := onServersOfOthers(sc, o); why != "" {
+		return why
+	}
 	for _, s := range sc.Steps {
 		if s.Fault == "" {
 			continue
@@ -38,6 +41,9 @@ func outOfReach(name string, on, clients []string, o Options) string {
 	kind, err := nemesis.Find(name)
 	if err != nil {
 		return "" // which is told elsewhere
+	}
+	if len(o.Servers) > 0 {
+		return outOfReachOfOthers(kind, on, clients)
 	}
 	if !serverless(o) {
 		return ""

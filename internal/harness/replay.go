@@ -27,11 +27,13 @@ type asked struct {
 	Network     string            `json:"network,omitempty"`
 	Versions    map[string]string `json:"versions,omitempty"`
 	ClientImage string            `json:"client_image,omitempty"`
+	// Servers may have passwords in them: the folder is private.
+	Servers []backends.Endpoint `json:"servers,omitempty"`
 }
 
 // saveOptions writes what Reload reads.
 func saveOptions(dir string, o Options) error {
-	return writeJSON(filepath.Join(dir, optionsFile), asked{o.Nodes, o.Client, o.Bin, o.Gate, o.Network, o.Versions, o.ClientImage})
+	return writeJSON(filepath.Join(dir, optionsFile), asked{o.Nodes, o.Client, o.Bin, o.Gate, o.Network, o.Versions, o.ClientImage, o.Servers})
 }
 
 // Recorded is a run as its folder tells of it.
@@ -74,7 +76,7 @@ func Reload(dir string) (*Recorded, error) {
 	return &Recorded{sc, Options{
 		Backend: backend, Resource: run.Resource, Nodes: a.Nodes, TTL: run.TTL, Seed: run.Seed, Repeat: 1,
 		Client: a.Client, Bin: a.Bin, Gate: a.Gate, Known: run.Known, Network: a.Network,
-		Runtime: run.Runtime, Versions: a.Versions, ClientImage: a.ClientImage,
+		Runtime: run.Runtime, Versions: a.Versions, ClientImage: a.ClientImage, Servers: a.Servers,
 	}, run}, nil
 }
 
