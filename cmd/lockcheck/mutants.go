@@ -161,6 +161,7 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 	defer l.close()
 	start := time.Now()
 	var score mutantScore
+	unshown := 0 // correct clients of which some run proved nothing
 	status := exitOK
 	if !f.json {
 		fmt.Fprintf(a.stdout, "%-5s %-34s %-16s %-10s %-20s %s\n", "kind", "client", "servers", "property", "scenario", "outcome")
@@ -181,8 +182,11 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 		switch {
 		case r.Correct:
 			score.Correct++
-			if !r.OK {
+			switch {
+			case len(r.Found) > 0:
 				score.Alarms++
+			case !r.OK:
+				unshown++
 			}
 		default:
 			score.Mutants++
@@ -211,8 +215,12 @@ func (a *app) runMutants(ctx context.Context, all []mutants.Mutant, f mutantFlag
 			return environment(err)
 		}
 	} else {
-		fmt.Fprintf(a.stdout, "\n%d of %d mutants caught by the right property, %d of %d correct clients raised an alarm, in %.0f s\n",
-			score.Caught, score.Mutants, score.Alarms, score.Correct, time.Since(start).Seconds())
+		also := ""
+		if unshown > 0 {
+			also = fmt.Sprintf(", %d more were not wholly tested", unshown)
+		}
+		fmt.Fprintf(a.stdout, "\n%d of %d mutants caught by the right property, %d of %d correct clients raised an alarm%s, in %.0f s\n",
+			score.Caught, score.Mutants, score.Alarms, score.Correct, also, time.Since(start).Seconds())
 	}
 	if ctx.Err() != nil {
 		return finally(status, exitError{exitInterrupted, fmt.Errorf("interrupted: %d of %d clients judged; what was recorded is in %s", score.Mutants+score.Correct, len(all), f.out)})
