@@ -1,6 +1,9 @@
 package history
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Never is the return time of an operation whose outcome is unknown: it may
 // take effect at any later time, or not at all.
@@ -107,4 +110,16 @@ type History struct {
 	Broken      map[Code]int64 // nil if there are none
 
 	places []place // where a Scanner can begin
+}
+
+// Grants are the acquires that were granted, in the order of their answers.
+func (h *History) Grants() []Op {
+	var all []Op
+	for _, op := range h.Ops {
+		if op.Kind == KindAcquire && op.Outcome == Done {
+			all = append(all, op)
+		}
+	}
+	slices.SortFunc(all, func(a, b Op) int { return int(a.RetIndex - b.RetIndex) })
+	return all
 }

@@ -92,7 +92,7 @@ func (r *Run) Figure(name string) Figure {
 // nothing was measured.
 func FigureTable(w io.Writer, runs []*Run, o Options) error {
 	lines := [][]string{{"scenario", "backend", "resource", "figure", "median", "least", "greatest", "runs"}}
-	for _, group := range groups(runs) {
+	for _, group := range Groups(runs) {
 		for _, f := range group[0].Figures {
 			var values []float64
 			for _, r := range group {

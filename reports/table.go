@@ -24,7 +24,7 @@ func Table(w io.Writer, runs []*Run, o Options) error {
 	lines[0] = append(lines[0], tableProperties[:]...)
 	lines[0] = append(lines[0], "median ms")
 	styles := [][]style{make([]style, len(lines[0]))}
-	for _, group := range groups(runs) {
+	for _, group := range Groups(runs) {
 		worst := group[0].Status
 		for _, r := range group {
 			if r.Status.severity() > worst.severity() {
@@ -71,8 +71,9 @@ func Table(w io.Writer, runs []*Run, o Options) error {
 	return err
 }
 
-// groups puts equal runs together.
-func groups(runs []*Run) [][]*Run {
+// Groups puts the runs of the same scenario, backend and resource together, in the
+// order in which these first occur.
+func Groups(runs []*Run) [][]*Run {
 	type id struct{ scenario, backend, resource string }
 	at := map[id]int{}
 	var all [][]*Run

@@ -229,21 +229,25 @@ func (c *client) Renew(ctx context.Context, key string) (backends.Grant, error) 
 }
 
 func (c *client) Release(ctx context.Context, key string) error {
-	h, ok := c.held[key]
+	return release(ctx, c.cli, c.held, key)
+}
+
+// release ends a hold that is among those held, and takes it from them. Only the
+// key of this very grant is deleted, and it is known whether it was still there. The
+// library's Unlock deletes by name, and neither that nor Resign can tell.
+func release(ctx context.Context, cli *clientv3.Client, held map[string]hold, key string) error {
+	h, ok := held[key]
 	if !ok {
 		return backends.ErrNotHeld
 	}
-	// Only the key of this very grant is deleted, and it is known whether it
-	// was still there. The library's Unlock deletes by name, and
-	// neither that nor Resign can tell.
-	r, err := c.cli.Txn(ctx).If(h.owner.is()).Then(clientv3.OpDelete(h.owner.key)).Commit()
+	r, err := cli.Txn(ctx).If(h.owner.is()).Then(clientv3.OpDelete(h.owner.key)).Commit()
 	if err != nil {
 		return err // the session is kept: releasing again is safe
 	}
-	delete(c.held, key)
+	delete(held, key)
 	h.session.Orphan()
 	// The lease holds nothing any more: if it is not revoked it runs out.
-	_, _ = c.cli.Revoke(ctx, h.session.Lease())
+	_, _ = cli.Revoke(ctx, h.session.Lease())
 	if !r.Succeeded {
 		return backends.ErrNotHeld
 	}

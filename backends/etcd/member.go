@@ -154,21 +154,7 @@ func (m *member) gone(ctx context.Context, key string, revision int64) error {
 }
 
 func (m *member) Release(ctx context.Context, name string) error {
-	h, ok := m.held[name]
-	if !ok {
-		return backends.ErrNotHeld
-	}
-	r, err := m.cli.Txn(ctx).If(h.owner.is()).Then(clientv3.OpDelete(h.owner.key)).Commit()
-	if err != nil {
-		return err // the session is kept: releasing again is safe
-	}
-	delete(m.held, name)
-	h.session.Orphan()
-	_, _ = m.cli.Revoke(ctx, h.session.Lease()) // it holds nothing any more
-	if !r.Succeeded {
-		return backends.ErrNotHeld
-	}
-	return nil
+	return release(ctx, m.cli, m.held, name)
 }
 
 func (m *member) Close() error { return m.cli.Close() }

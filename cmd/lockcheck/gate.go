@@ -83,29 +83,12 @@ func (g *gate) status(runs []*reports.Run) int {
 // unproved are the kinds of runs of which none proved anything: what a gate lets
 // pass must have been tested.
 func (g *gate) unproved(runs []*reports.Run) (titles []string) {
-	for _, group := range grouped(runs) {
+	for _, group := range reports.Groups(runs) {
 		if !slices.ContainsFunc(group, func(r *reports.Run) bool { return r.Status != reports.Inconclusive }) {
 			titles = append(titles, title(group[0]))
 		}
 	}
 	return titles
-}
-
-// grouped are the runs of the same scenario, backend and resource together, in the
-// order in which these first occur.
-func grouped(runs []*reports.Run) (groups [][]*reports.Run) {
-	at := map[string]int{}
-	for _, r := range runs {
-		t := title(r)
-		i, ok := at[t]
-		if !ok {
-			i = len(groups)
-			at[t] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], r)
-	}
-	return groups
 }
 
 // remarks are the lines that say what the runs come to beside their verdicts.
@@ -125,7 +108,7 @@ func (g *gate) remarks(runs []*reports.Run) (lines []string) {
 		}
 	}
 	if g.budget > 0 {
-		groups := grouped(runs)
+		groups := reports.Groups(runs)
 		for _, group := range groups {
 			lines = append(lines, fmt.Sprintf("%s: %s", title(group[0]), rateOf(group)))
 		}

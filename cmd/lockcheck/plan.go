@@ -150,7 +150,6 @@ func newPlan(verb string, f runFlags, names []string, defaultAll bool) (*plan, e
 	if err := p.flags.endpoints.resolve(f.backends); err != nil {
 		return nil, err
 	}
-	f = p.flags
 	for _, name := range f.resources {
 		if !slices.Contains(resource.Names(), name) {
 			return nil, usagef("--resource: unknown resource %q: there are %s", name, strings.Join(resource.Names(), ", "))

@@ -47,7 +47,7 @@ func CheckRun(dir string, o CheckOptions) (*reports.Run, error) {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrNoRun, err)
 	}
 	meta.Dir = dir // it may have been moved
-	return &meta, check(&meta, filepath.Join(dir, historyFile), o)
+	return &meta, check(&meta, filepath.Join(dir, HistoryFile), o)
 }
 
 // CheckFile judges a history that is not part of a run's folder. "-" is
@@ -64,7 +64,7 @@ func conclude(meta *reports.Run, gate []string) error {
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
-	err = check(meta, filepath.Join(meta.Dir, historyFile), CheckOptions{
+	err = check(meta, filepath.Join(meta.Dir, HistoryFile), CheckOptions{
 		Gate: gate, Text: text, Report: reports.Options{Width: 100},
 	})
 	if err = errors.Join(err, text.Close()); err != nil {
@@ -86,7 +86,7 @@ func visualize(meta *reports.Run) error {
 		if meta.Verdict(property) != checker.Violated {
 			continue
 		}
-		h, err := history.Open(filepath.Join(meta.Dir, historyFile), history.ReadOptions{})
+		h, err := history.Open(filepath.Join(meta.Dir, HistoryFile), history.ReadOptions{})
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func TestTheVerdictStandsWithoutAPage(t *testing.T) {
 {"index":2,"time":3,"process":"B","type":"invoke","f":"acquire","key":"k"}
 {"index":3,"time":4,"process":"B","type":"ok","f":"acquire","key":"k"}
 `
-	if err := os.WriteFile(filepath.Join(dir, historyFile), []byte(events), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, HistoryFile), []byte(events), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, PageFile), 0o700); err != nil {

@@ -63,13 +63,6 @@ func onServersOfOthers(sc *scenarios.Scenario, o Options) string {
 	if len(sc.Settings) > 0 {
 		return "it sets settings of servers, and these are not ours to set"
 	}
-	for _, with := range withs(sc) {
-		for _, name := range []string{"groups", "peers"} {
-			if strings.Contains(with[name], "leader") || strings.Contains(with[name], "followers") {
-				return "nobody asks servers that are not ours which of them leads"
-			}
-		}
-	}
 	kind, err := resource.Find(ResourceOf(o.Backend, o.Resource))
 	if err == nil && kind.Software != "" {
 		return fmt.Sprintf("the resource %s needs a database of the run's own: take another, such as --resource unfenced", kind.Name)
@@ -77,20 +70,14 @@ func onServersOfOthers(sc *scenarios.Scenario, o Options) string {
 	return ""
 }
 
-// withs are the parameters of a scenario's faults.
-func withs(sc *scenarios.Scenario) (all []map[string]string) {
-	for _, s := range sc.Steps {
-		all = append(all, s.With)
+// outOfReachOfOthers says why a fault with these parameters cannot be injected where
+// the servers are not the run's own, or "".
+func outOfReachOfOthers(kind nemesis.Kind, with map[string]string, on, clients []string) string {
+	for _, name := range []string{"groups", "peers"} {
+		if strings.Contains(with[name], "leader") || strings.Contains(with[name], "followers") {
+			return "nobody asks servers that are not ours which of them leads"
+		}
 	}
-	for _, i := range sc.Nemesis {
-		all = append(all, i.With)
-	}
-	return all
-}
-
-// outOfReachOfOthers says why a fault cannot be injected where the servers are
-// not the run's own, or "".
-func outOfReachOfOthers(kind nemesis.Kind, on, clients []string) string {
 	if slices.Contains(kind.Needs, nemesis.Namespaces) {
 		return fmt.Sprintf("fault %s needs servers in network namespaces, and these run already: only faults on clients, and on links through proxies, are available", kind.Name)
 	}

@@ -122,21 +122,9 @@ var gauges = map[string]gauge{
 
 func ms(ns int64) float64 { return float64(ns) / float64(time.Millisecond) }
 
-// grants are the acquires that were granted, in the order of their answers.
-func grants(h *history.History) []history.Op {
-	var all []history.Op
-	for _, op := range h.Ops {
-		if op.Kind == history.KindAcquire && op.Outcome == history.Done {
-			all = append(all, op)
-		}
-	}
-	slices.SortFunc(all, func(a, b history.Op) int { return int(a.RetIndex - b.RetIndex) })
-	return all
-}
-
 func regrantedAfter(h *history.History) (float64, int, error) {
 	last := map[int32]history.Op{} // by key
-	for _, g := range grants(h) {
+	for _, g := range h.Grants() {
 		if before, ok := last[g.Key]; ok && before.Process != g.Process {
 			return ms(g.Ret - before.Ret), 0, nil
 		}
@@ -152,7 +140,7 @@ func freedAfter(h *history.History) (float64, int, error) {
 	if at < 0 {
 		return 0, 0, errors.New("no fault was in effect")
 	}
-	for _, g := range grants(h) {
+	for _, g := range h.Grants() {
 		if g.Ret > h.Other[at].Time {
 			return ms(g.Ret - h.Other[at].Time), 0, nil
 		}
@@ -164,7 +152,7 @@ func freedAfter(h *history.History) (float64, int, error) {
 func losses(h *history.History) (float64, int, error) { return float64(len(h.Notices)), 0, nil }
 
 func longestAcquire(h *history.History) (float64, int, error) {
-	all := grants(h)
+	all := h.Grants()
 	if len(all) == 0 {
 		return 0, 0, errors.New("no lock was granted")
 	}
@@ -177,7 +165,7 @@ func longestAcquire(h *history.History) (float64, int, error) {
 
 func leastValidity(h *history.History) (float64, int, error) {
 	least, n := int64(history.Never), 0
-	for _, g := range grants(h) {
+	for _, g := range h.Grants() {
 		if until := h.Terms[g.Term].Until; until != 0 {
 			least = min(least, until-g.Ret)
 			n++
@@ -190,7 +178,7 @@ func leastValidity(h *history.History) (float64, int, error) {
 }
 
 func grantsPerSecond(h *history.History) (float64, int, error) {
-	all := grants(h)
+	all := h.Grants()
 	if len(all) < 2 {
 		return 0, 0, fmt.Errorf("%d grants: a rate needs two", len(all))
 	}

@@ -59,12 +59,14 @@ type Options struct {
 	Watch func(history.Event)
 }
 
-// Files of a run's folder.
+// HistoryFile is the name of the history in a run's folder.
+const HistoryFile = "history.jsonl"
+
+// Other files of a run's folder.
 const (
-	historyFile = "history.jsonl"
-	runFile     = "run.json"
-	reportFile  = "report.txt"
-	sourceFile  = "scenario.yaml"
+	runFile    = "run.json"
+	reportFile = "report.txt"
+	sourceFile = "scenario.yaml"
 )
 
 // clientVersion precedes the name of a client program among the versions of a run.
@@ -184,7 +186,7 @@ func newRun(sc *scenarios.Scenario, o Options) (*run, error) {
 	if err := saveOptions(dir, o); err != nil {
 		return nil, err
 	}
-	if r.rec, err = history.Create(filepath.Join(dir, historyFile)); err != nil {
+	if r.rec, err = history.Create(filepath.Join(dir, HistoryFile)); err != nil {
 		return nil, err
 	}
 	if o.Watch != nil {

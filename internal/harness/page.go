@@ -30,7 +30,7 @@ func Tell(dir string, o CheckOptions) (*Told, error) {
 }
 
 func tell(r *reports.Run, o history.ReadOptions) (*Told, error) {
-	path := filepath.Join(r.Dir, historyFile)
+	path := filepath.Join(r.Dir, HistoryFile)
 	h, err := history.Open(path, o)
 	if err != nil {
 		return nil, err

@@ -20,12 +20,12 @@ func OutOfReach(sc *scenarios.Scenario, o Options) string {
 		if s.Fault == "" {
 			continue
 		}
-		if why := outOfReach(s.Fault, s.On, sc.Clients, o); why != "" {
+		if why := outOfReach(s.Fault, s.With, s.On, sc.Clients, o); why != "" {
 			return why
 		}
 	}
 	for _, i := range sc.Nemesis {
-		if why := outOfReach(i.Fault, i.On, sc.Clients, o); why != "" {
+		if why := outOfReach(i.Fault, i.With, i.On, sc.Clients, o); why != "" {
 			return why
 		}
 	}
@@ -34,16 +34,16 @@ func OutOfReach(sc *scenarios.Scenario, o Options) string {
 
 // FaultOutOfReach is OutOfReach for a kind of fault that may hit anything.
 func FaultOutOfReach(kind string, o Options) string {
-	return outOfReach(kind, []string{"holder"}, nil, o)
+	return outOfReach(kind, nil, []string{"holder"}, nil, o)
 }
 
-func outOfReach(name string, on, clients []string, o Options) string {
+func outOfReach(name string, with map[string]string, on, clients []string, o Options) string {
 	kind, err := nemesis.Find(name)
 	if err != nil {
 		return "" // which is told elsewhere
 	}
 	if len(o.Servers) > 0 {
-		return outOfReachOfOthers(kind, on, clients)
+		return outOfReachOfOthers(kind, with, on, clients)
 	}
 	if !serverless(o) {
 		return ""

@@ -160,7 +160,7 @@ func RunSweep(ctx context.Context, s Sweep, o Options, begin func(ttl time.Durat
 // violation if another client is granted the lock while the holder is
 // frozen, since that still believes that it holds when it wakes up.
 func measure(dir string) (SweepPoint, error) {
-	h, err := history.Open(filepath.Join(dir, historyFile), history.ReadOptions{})
+	h, err := history.Open(filepath.Join(dir, HistoryFile), history.ReadOptions{})
 	if err != nil {
 		return SweepPoint{}, err
 	}

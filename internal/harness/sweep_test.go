@@ -74,7 +74,7 @@ func TestFiguresOfASweep(t *testing.T) {
 {"index":9,"time":8000001,"process":"c3","type":"invoke","f":"acquire","key":"k"}
 {"index":10,"time":11000000,"process":"c3","type":"ok","f":"acquire","key":"k"}
 `
-	if err := os.WriteFile(filepath.Join(dir, historyFile), []byte(lines), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, HistoryFile), []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, err := measure(dir)

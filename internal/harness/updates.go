@@ -70,7 +70,7 @@ func lostUpdates(h *history.History) (float64, int, error) {
 // of the grant stood, which had not been released.
 func lostGrants(h *history.History) (float64, int, error) {
 	asked, lost := 0, 0
-	for _, g := range grants(h) {
+	for _, g := range h.Grants() {
 		end := g.Ret + h.Terms[g.Term].TTL
 		if h.Terms[g.Term].TTL == 0 {
 			continue // it is not known for how long it holds

@@ -55,7 +55,7 @@ func observe(r *reports.Run, asks []Question, base string) (Run, error) {
 	if !o.Conclusive() {
 		return o, nil
 	}
-	h, err := history.Open(filepath.Join(r.Dir, "history.jsonl"), history.ReadOptions{})
+	h, err := history.Open(filepath.Join(r.Dir, harness.HistoryFile), history.ReadOptions{})
 	if err != nil {
 		return o, err
 	}
@@ -90,7 +90,7 @@ const parts = 20
 
 // series counts the grants in each part of the time from the first to the last.
 func series(h *history.History) []float64 {
-	granted := grants(h)
+	granted := h.Grants()
 	if len(granted) < 2 {
 		return nil
 	}
@@ -99,18 +99,6 @@ func series(h *history.History) []float64 {
 	for _, g := range granted {
 		all[min(int((g.Ret-first)*parts/max(last-first, 1)), parts-1)]++
 	}
-	return all
-}
-
-// grants are the acquires that were granted, in the order of their answers.
-func grants(h *history.History) []history.Op {
-	var all []history.Op
-	for _, op := range h.Ops {
-		if op.Kind == history.KindAcquire && op.Outcome == history.Done {
-			all = append(all, op)
-		}
-	}
-	slices.SortFunc(all, func(a, b history.Op) int { return int(a.RetIndex - b.RetIndex) })
 	return all
 }
 
@@ -126,7 +114,7 @@ func staleOf(h *history.History, violated bool) Stale {
 			accepted[a.Op] = true
 		}
 	}
-	granted := grants(h)
+	granted := h.Grants()
 	others := false
 	for i, g := range granted {
 		others = others || slices.ContainsFunc(granted[:i], func(b history.Op) bool { return b.Key == g.Key && b.Process != g.Process })
